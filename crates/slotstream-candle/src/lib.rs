@@ -1,0 +1,1 @@
+//! candle ops over the kernels, slot memory and the expert-provider contract

@@ -1,0 +1,1 @@
+//! Validated extents, reverse map and byte ledger of a qwen4_exp checkpoint

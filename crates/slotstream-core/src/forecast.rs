@@ -1,0 +1,102 @@
+//! The contract of a forecaster: guesses which records later layers will want.
+
+use std::fmt;
+
+use crate::{LayerIdx, Prediction, Routing, SessionId};
+
+/// A place in the graph where the residual streams can be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tap {
+    /// Before anything of the layer is computed, its n-gram injection included.
+    BeforeLayer(LayerIdx),
+    /// After the layer's attention (or delta net) was added, before its experts.
+    AfterAttention(LayerIdx),
+}
+
+impl Tap {
+    /// The layer at which the tap sits.
+    #[must_use]
+    pub const fn layer(self) -> LayerIdx {
+        match self {
+            Self::BeforeLayer(layer) | Self::AfterAttention(layer) => layer,
+        }
+    }
+}
+
+/// Asks for the router of `target` on the streams at a tap: the target layer's own MLP
+/// hyper-connection mix and router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "made by forecasters outside this workspace")]
+pub struct Probe {
+    /// The layer whose router is asked.
+    pub target: LayerIdx,
+    /// First add, on a copy, the output of each n-gram (PLE) layer between tap and target.
+    pub with_ple: bool,
+    /// Also return the mixed router input, `[rows, hidden]`.
+    pub keep_mixed: bool,
+}
+
+/// What one probe gave.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "made by graphs outside this workspace")]
+pub struct ProbeResult<'a> {
+    /// The probe.
+    pub probe: Probe,
+    /// Router logits, `[rows, experts]`.
+    pub logits: &'a [f32],
+    /// The mixed router input, `[rows, hidden]`, when the probe asked for it.
+    pub mixed: Option<&'a [f32]>,
+}
+
+/// What the probes of one tap gave, in the order in which they were asked.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "made by graphs outside this workspace")]
+pub struct ProbeResults<'a> {
+    /// Rows of the pass.
+    pub rows: usize,
+    /// One entry a probe.
+    pub results: &'a [ProbeResult<'a>],
+}
+
+/// Guesses which records later layers will want, so that reads can start early. It cannot fail
+/// and cannot change the output.
+///
+/// Two phases, so that a guess never costs a device wait of its own: [`probes`](Self::probes)
+/// runs before the layer is encoded, the results come back with the layer's one routing
+/// readback, and [`predict`](Self::predict) runs after the layer's demand reads were queued.
+pub trait Forecaster: Send + fmt::Debug {
+    /// Adds to `want` the probes to compute at this tap.
+    fn probes(&mut self, at: Tap, want: &mut Vec<Probe>);
+
+    /// Adds to `out` what it expects, given the results of its probes at this tap (none when it
+    /// asked for none).
+    fn predict(&mut self, at: Tap, results: &ProbeResults<'_>, out: &mut Vec<Prediction>);
+
+    /// The truth, lent for the call.
+    fn observe(&mut self, routing: &Routing<'_>);
+
+    /// Forgets what belongs to one session.
+    fn reset(&mut self, session: SessionId) {
+        let _ = session;
+    }
+
+    /// The name under which figures are reported.
+    fn name(&self) -> String {
+        std::any::type_name::<Self>().rsplit("::").next().unwrap_or("forecaster").to_lowercase()
+    }
+}
+
+/// The forecaster that expects nothing.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "there is nothing in it")]
+pub struct NoForecast;
+
+impl Forecaster for NoForecast {
+    fn probes(&mut self, _at: Tap, _want: &mut Vec<Probe>) {}
+    fn predict(&mut self, _at: Tap, _results: &ProbeResults<'_>, _out: &mut Vec<Prediction>) {}
+    fn observe(&mut self, _routing: &Routing<'_>) {}
+    fn name(&self) -> String {
+        "none".into()
+    }
+}

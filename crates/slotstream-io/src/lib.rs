@@ -1,0 +1,1 @@
+//! Readers and the lane queue: moves the bytes of an extent into a landing place

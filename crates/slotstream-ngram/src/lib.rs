@@ -1,0 +1,1 @@
+//! N-gram embedding rows: ids from tokens, batched reads, bounded cache

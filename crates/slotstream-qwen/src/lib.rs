@@ -1,0 +1,1 @@
+//! The qwen4_exp text graph on candle tensors

@@ -1,0 +1,1 @@
+//! Readers that fail on purpose, and conformance of readers.
