@@ -1,0 +1,325 @@
+//! Slot memory: slabs of anonymous memory, lent for reading or for writing, never for both.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use slotstream_core::{PIECE_ORDER, RecordLayout, SlotId, Tick};
+
+use crate::Error;
+use crate::slab::Slab;
+
+/// Most bytes of one slab.
+const SLAB_BYTES: usize = 1 << 30;
+
+/// The memory of all slots. Cheap to clone; clones share the memory.
+///
+/// Slots live in slabs of at most 1 GiB of zeroed anonymous memory, for which huge pages are
+/// advised. Growing appends slabs, so addresses and contents stay.
+#[derive(Clone, Debug)]
+pub struct SlotArena {
+    layout: Arc<RecordLayout>,
+    slabs: Arc<RwLock<Slabs>>,
+}
+
+#[derive(Debug, Default)]
+struct Slabs {
+    all: Vec<Arc<Slab>>,
+    /// Slots that may be lent; the last slab may hold more.
+    slots: usize,
+}
+
+impl SlotArena {
+    /// Reserves memory for `slots` records.
+    ///
+    /// # Errors
+    /// [`Error::SlotMemory`] when the system refuses.
+    pub fn new(layout: RecordLayout, slots: usize) -> Result<Self, Error> {
+        let arena = Self { layout: Arc::new(layout), slabs: Arc::default() };
+        arena.grow(slots)?;
+        Ok(arena)
+    }
+
+    /// How a record lies in a slot.
+    #[must_use]
+    pub fn layout(&self) -> &RecordLayout {
+        &self.layout
+    }
+
+    /// Slots that may be lent.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slabs.read().slots
+    }
+
+    /// Bytes reserved: slots times stride.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let slabs = self.slabs.read();
+        slabs.all.iter().map(|slab| slab.bytes() as u64).sum()
+    }
+
+    /// Appends slabs until there are `slots` slots; fewer than now changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::SlotMemory`] when the system refuses; the arena is then as it was.
+    pub fn grow(&self, slots: usize) -> Result<(), Error> {
+        let mut slabs = self.slabs.write();
+        let per_slab = (SLAB_BYTES / self.layout.stride()).max(1);
+        let mut missing = slots.saturating_sub(slabs.all.iter().map(|s| s.slots()).sum());
+        let mut added = Vec::new();
+        while missing > 0 {
+            let count = missing.min(per_slab);
+            added.push(Arc::new(Slab::new(count, self.layout.stride())?));
+            missing -= count;
+        }
+        slabs.all.append(&mut added);
+        slabs.slots = slabs.slots.max(slots);
+        Ok(())
+    }
+
+    /// Keeps the first `slots` slots and returns the pages of the others to the system once
+    /// nobody reads or writes them.
+    pub fn shrink(&self, slots: usize) {
+        let mut slabs = self.slabs.write();
+        if slots >= slabs.slots {
+            return;
+        }
+        slabs.slots = slots;
+        let mut first = 0;
+        slabs.all.retain(|slab| {
+            let keep = first < slots;
+            if keep && first + slab.slots() > slots {
+                slab.release_from(slots - first);
+            }
+            first += slab.slots();
+            keep
+        });
+    }
+
+    fn find(&self, slot: SlotId) -> Result<(Arc<Slab>, usize), Error> {
+        let slabs = self.slabs.read();
+        let mut index = slot.index();
+        if index < slabs.slots {
+            for slab in &slabs.all {
+                if index < slab.slots() {
+                    return Ok((Arc::clone(slab), index));
+                }
+                index -= slab.slots();
+            }
+        }
+        Err(Error::NoSuchSlot { slot, slots: slabs.slots })
+    }
+
+    /// Lends a slot for writing. `after` is the tick that must have completed; on the CPU work is
+    /// done when the call that did it returns, so every tick has.
+    ///
+    /// # Errors
+    /// [`Error::SlotBusy`] while the slot is lent, [`Error::NoSuchSlot`] beyond the end.
+    pub fn lease(&self, slot: SlotId, after: Option<Tick>) -> Result<SlotLease, Error> {
+        let _ = after;
+        let (slab, index) = self.find(slot)?;
+        match slab.begin_write(index) {
+            Ok(()) => Ok(SlotLease { slab, index, slot, layout: Arc::clone(&self.layout) }),
+            Err(state) => Err(Error::SlotBusy { slot, purpose: "writing", state }),
+        }
+    }
+
+    /// Lends slots for reading, all or none.
+    ///
+    /// # Errors
+    /// [`Error::SlotBusy`] while one of them is being written, [`Error::NoSuchSlot`] beyond the
+    /// end.
+    pub fn read(&self, slots: &[SlotId]) -> Result<Reading, Error> {
+        let mut reading = Reading { held: Vec::with_capacity(slots.len()), tick: None };
+        for &slot in slots {
+            let (slab, index) = self.find(slot)?;
+            match slab.begin_read(index) {
+                Ok(()) => reading.held.push(Held { slab, index, slot }),
+                Err(state) => return Err(Error::SlotBusy { slot, purpose: "reading", state }),
+            }
+        }
+        Ok(reading)
+    }
+}
+
+/// Slots lent for reading. Ends when dropped.
+#[derive(Debug)]
+pub struct Reading {
+    held: Vec<Held>,
+    tick: Option<Tick>,
+}
+
+#[derive(Debug)]
+struct Held {
+    slab: Arc<Slab>,
+    index: usize,
+    slot: SlotId,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.slab.end_read(self.index);
+    }
+}
+
+impl Reading {
+    /// The slots.
+    pub fn slots(&self) -> impl Iterator<Item = SlotId> + '_ {
+        self.held.iter().map(|held| held.slot)
+    }
+
+    /// The tick after which the device no longer reads them; `None` when reading ends with the
+    /// call, as on the CPU.
+    #[must_use]
+    pub const fn tick(&self) -> Option<Tick> {
+        self.tick
+    }
+
+    /// The bytes of a slot, a whole stride; `None` when the slot is not among these.
+    #[must_use]
+    pub fn record(&self, slot: SlotId) -> Option<&[u8]> {
+        let held = self.held.iter().find(|held| held.slot == slot)?;
+        Some(held.slab.bytes_of(held.index))
+    }
+}
+
+/// A slot lent for writing. Ends when dropped.
+#[derive(Debug)]
+pub struct SlotLease {
+    slab: Arc<Slab>,
+    index: usize,
+    slot: SlotId,
+    layout: Arc<RecordLayout>,
+}
+
+impl SlotLease {
+    /// The slot.
+    #[must_use]
+    pub const fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    /// Splits the lease into one for each of the nine pieces, in [`PIECE_ORDER`]. The slot is
+    /// lent until all of them are dropped.
+    #[must_use]
+    pub fn into_pieces(self) -> [PieceLease; 9] {
+        let pieces = *self.layout.pieces();
+        let lease = Arc::new(self);
+        std::array::from_fn::<_, { PIECE_ORDER.len() }, _>(|i| PieceLease {
+            lease: Arc::clone(&lease),
+            offset: pieces[i].offset,
+            len: pieces[i].len,
+        })
+    }
+}
+
+impl Drop for SlotLease {
+    fn drop(&mut self) {
+        self.slab.end_write(self.index);
+    }
+}
+
+/// One piece of a slot lent for writing.
+#[derive(Debug)]
+pub struct PieceLease {
+    lease: Arc<SlotLease>,
+    offset: usize,
+    len: usize,
+}
+
+impl PieceLease {
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> SlotId {
+        self.lease.slot
+    }
+
+    /// The piece's bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.lease.slab.piece_mut(self.lease.index, self.offset, self.len, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slotstream_core::{AffineFormat, ExpertShape};
+
+    fn arena(slots: usize) -> SlotArena {
+        let shape = ExpertShape::new(64, 64, AffineFormat::Q4_G64).expect("legal");
+        SlotArena::new(RecordLayout::new(shape), slots).expect("small")
+    }
+
+    #[test]
+    fn writing_excludes_reading_and_writing() {
+        let arena = arena(3);
+        let slot = SlotId::new(1);
+        let lease = arena.lease(slot, None).expect("free");
+        assert!(matches!(arena.lease(slot, None), Err(Error::SlotBusy { .. })));
+        assert!(matches!(arena.read(&[SlotId::new(0), slot]), Err(Error::SlotBusy { .. })));
+        let mut pieces = lease.into_pieces();
+        for (i, piece) in pieces.iter_mut().enumerate() {
+            piece.bytes().fill(i as u8 + 1);
+        }
+        let [first, rest @ ..] = pieces;
+        drop(rest);
+        assert!(arena.read(&[slot]).is_err(), "one piece is still lent");
+        drop(first);
+        let reading = arena.read(&[slot, SlotId::new(0)]).expect("written");
+        let record = reading.record(slot).expect("lent");
+        for (i, piece) in arena.layout().pieces().iter().enumerate() {
+            assert!(
+                record[piece.offset..piece.offset + piece.len].iter().all(|b| *b == i as u8 + 1)
+            );
+        }
+        assert!(reading.record(SlotId::new(2)).is_none());
+        assert!(arena.lease(slot, None).is_err(), "it is being read");
+        drop(reading);
+        assert!(arena.lease(slot, None).is_ok());
+    }
+
+    #[test]
+    fn a_refused_reading_lends_nothing() {
+        let arena = arena(2);
+        let lease = arena.lease(SlotId::new(1), None).expect("free");
+        assert!(arena.read(&[SlotId::new(0), SlotId::new(1)]).is_err());
+        assert!(arena.lease(SlotId::new(0), None).is_ok(), "slot 0 was handed back");
+        drop(lease);
+    }
+
+    #[test]
+    fn grows_with_contents_and_shrinks() {
+        let arena = arena(2);
+        arena.lease(SlotId::new(0), None).expect("free").into_pieces()[0].bytes().fill(7);
+        assert!(matches!(arena.lease(SlotId::new(2), None), Err(Error::NoSuchSlot { .. })));
+        arena.grow(5).expect("small");
+        assert_eq!((arena.slots(), arena.bytes()), (5, 5 * 16_384));
+        assert!(arena.lease(SlotId::new(4), None).is_ok());
+        let reading = arena.read(&[SlotId::new(0)]).expect("free");
+        assert_eq!(reading.record(SlotId::new(0)).expect("lent")[0], 7);
+        arena.shrink(1);
+        assert!(arena.lease(SlotId::new(1), None).is_err());
+        assert_eq!(reading.record(SlotId::new(0)).expect("lent")[0], 7);
+        arena.grow(3).expect("small");
+        let reading = arena.read(&[SlotId::new(1), SlotId::new(2)]).expect("free");
+        assert_eq!(reading.record(SlotId::new(2)).expect("lent").len(), 16_384);
+    }
+
+    #[test]
+    fn leases_move_between_threads() {
+        let arena = arena(8);
+        std::thread::scope(|scope| {
+            for slot in 0..8 {
+                let arena = arena.clone();
+                scope.spawn(move || {
+                    for round in 0..100_u8 {
+                        let lease = arena.lease(SlotId::new(slot), None).expect("mine");
+                        lease.into_pieces().iter_mut().for_each(|p| p.bytes().fill(round));
+                        let reading = arena.read(&[SlotId::new(slot)]).expect("mine");
+                        assert_eq!(reading.record(SlotId::new(slot)).expect("lent")[0], round);
+                    }
+                });
+            }
+        });
+    }
+}

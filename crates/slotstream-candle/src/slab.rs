@@ -1,0 +1,140 @@
+//! One slab of slot memory. The only place where slot bytes are reached through a pointer.
+#![expect(unsafe_code, reason = "slots are written by lanes while other slots are read")]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::Error;
+use crate::arena::PieceLease;
+
+/// State of a slot that is being written; smaller numbers count readers.
+const WRITING: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Slab {
+    /// Owns the memory; reached only through `base` after construction.
+    _map: MmapMut,
+    base: NonNull<u8>,
+    stride: usize,
+    states: Vec<AtomicU32>,
+}
+
+// SAFETY: `base` points into `_map`, which the slab owns and never hands out. Bytes are reached
+// only through `bytes_of` (while the slot's state counts a reader) and `piece_mut` (while it says
+// WRITING, and for disjoint ranges), so no byte is written by one thread while another reaches it.
+unsafe impl Send for Slab {}
+// SAFETY: as above; the states that guard the bytes are atomics.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    pub(crate) fn new(slots: usize, stride: usize) -> Result<Self, Error> {
+        let bytes = slots.saturating_mul(stride);
+        let refuse = |source| Error::SlotMemory { bytes: bytes as u64, source };
+        let mut map = MmapOptions::new().len(bytes).map_anon().map_err(refuse)?;
+        #[cfg(target_os = "linux")]
+        if bytes >= 4 << 20 {
+            // A hint: without huge pages the slab is slower, not wrong.
+            if let Err(error) = map.advise(memmap2::Advice::HugePage) {
+                tracing::debug!(%error, "huge pages refused");
+            }
+        }
+        let base = NonNull::new(map.as_mut_ptr())
+            .ok_or_else(|| refuse(std::io::ErrorKind::OutOfMemory.into()))?;
+        let states = (0..slots).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { _map: map, base, stride, states })
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.states.len() * self.stride
+    }
+
+    pub(crate) fn begin_write(&self, index: usize) -> Result<(), &'static str> {
+        let state = &self.states[index];
+        match state.compare_exchange(0, WRITING, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(WRITING) => Err("being written"),
+            Err(_) => Err("being read"),
+        }
+    }
+
+    pub(crate) fn end_write(&self, index: usize) {
+        self.states[index].store(0, Ordering::Release);
+    }
+
+    pub(crate) fn begin_read(&self, index: usize) -> Result<(), &'static str> {
+        let add = |state: u32| (state < WRITING - 1).then(|| state + 1);
+        match self.states[index].try_update(Ordering::Acquire, Ordering::Relaxed, add) {
+            Ok(_) => Ok(()),
+            Err(_) => Err("being written"),
+        }
+    }
+
+    pub(crate) fn end_read(&self, index: usize) {
+        self.states[index].fetch_sub(1, Ordering::Release);
+    }
+
+    /// The bytes of a slot. Called only by a `Reading` that counted itself with `begin_read`.
+    pub(crate) fn bytes_of(&self, index: usize) -> &[u8] {
+        debug_assert!((1..WRITING).contains(&self.states[index].load(Ordering::Relaxed)));
+        let start = index * self.stride;
+        assert!(start + self.stride <= self.bytes());
+        // SAFETY: the range lies inside the map (asserted) and is initialised (anonymous memory
+        // is zeroed). The caller holds a read count on this slot for as long as the returned
+        // borrow lives (`Reading` lends it from `&self` and releases on drop), and a writer needs
+        // the count to be zero, so nobody writes these bytes meanwhile.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(start), self.stride) }
+    }
+
+    /// The bytes of one piece, for as long as its lease is borrowed.
+    pub(crate) fn piece_mut<'a>(
+        &self,
+        index: usize,
+        offset: usize,
+        len: usize,
+        _lease: &'a PieceLease,
+    ) -> &'a mut [u8] {
+        debug_assert_eq!(self.states[index].load(Ordering::Relaxed), WRITING);
+        assert!(offset + len <= self.stride && index < self.states.len());
+        // SAFETY: the range lies inside the slot and the slot inside the map (asserted). The slot
+        // is in state WRITING for as long as the lease lives, so no `Reading` covers it and no
+        // second `SlotLease` exists. `SlotLease::into_pieces` consumes the lease and makes exactly
+        // one `PieceLease` a piece, with disjoint ranges (RecordLayout's pieces are disjoint), and
+        // `PieceLease::bytes` borrows its lease mutably for the life of the result, so this is
+        // the only reference to these bytes. The lease keeps the slab, hence the map, alive.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.base.as_ptr().add(index * self.stride + offset),
+                len,
+            )
+        }
+    }
+
+    /// Returns the pages of the slots from `first` on, those that nobody holds.
+    pub(crate) fn release_from(&self, first: usize) {
+        for index in first..self.slots() {
+            if self.begin_write(index).is_ok() {
+                #[cfg(target_os = "linux")]
+                // SAFETY: the slot is in state WRITING, so no reference to its bytes exists; it
+                // starts and ends at multiples of 16 KiB from the map's page-aligned start, so
+                // exactly its pages are dropped. They read as zeroes afterwards, which is a valid
+                // content for a slot that owns no record.
+                if let Err(error) = unsafe {
+                    self._map.unchecked_advise_range(
+                        memmap2::UncheckedAdvice::DontNeed,
+                        index * self.stride,
+                        self.stride,
+                    )
+                } {
+                    tracing::debug!(%error, index, "pages of a removed slot were kept");
+                }
+                self.end_write(index);
+            }
+        }
+    }
+}
