@@ -130,7 +130,14 @@ pub trait Kernels: Send + Sync + fmt::Debug {
     /// The `top_k` largest logits of each row in descending order (`ids[m, top_k]`) and the
     /// softmax over them (`weights[m, top_k]`). Ties: the lower expert first; NaN counts as
     /// less than everything.
-    fn route(&self, logits: &[f32], experts: usize, top_k: usize, ids: &mut [u32], weights: &mut [f32]) {
+    fn route(
+        &self,
+        logits: &[f32],
+        experts: usize,
+        top_k: usize,
+        ids: &mut [u32],
+        weights: &mut [f32],
+    ) {
         reference::route(logits, experts, top_k, ids, weights);
     }
 

@@ -1,0 +1,63 @@
+use std::fmt;
+
+/// An instruction set that the CPU kernels are written for. All give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InstructionSet {
+    /// Plain Rust; everywhere.
+    Scalar,
+    /// AVX2 and FMA (x86-64).
+    Avx2,
+    /// AVX-512 F, BW and VL (x86-64).
+    Avx512,
+    /// NEON (AArch64).
+    Neon,
+}
+
+impl InstructionSet {
+    /// From the slowest to the fastest.
+    const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Neon, Self::Avx512];
+
+    /// The fastest set that this machine has.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::ALL.into_iter().rev().find(|set| set.is_available()).unwrap_or(Self::Scalar)
+    }
+
+    /// The sets that this machine has, from the slowest to the fastest.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        Self::ALL.into_iter().filter(|set| set.is_available()).collect()
+    }
+
+    /// Whether this machine has the set.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            #[allow(unreachable_patterns, reason = "the sets of the other architectures")]
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Neon => "neon",
+        })
+    }
+}
