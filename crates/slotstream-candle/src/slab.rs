@@ -92,6 +92,7 @@ impl Slab {
     }
 
     /// The bytes of one piece, for as long as its lease is borrowed.
+    #[expect(clippy::mut_from_ref, reason = "the lease, not the slab, is what is borrowed")]
     pub(crate) fn piece_mut<'a>(
         &self,
         index: usize,

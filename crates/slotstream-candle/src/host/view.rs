@@ -160,27 +160,28 @@ pub(super) fn in_place(
     write: impl FnOnce(&mut [f32]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let action =
-        Write { op, name, write: RefCell::new(Some(write)), outcome: RefCell::new(Ok(())) };
+        Write { op, tensor: name, write: RefCell::new(Some(write)), outcome: RefCell::new(Ok(())) };
     tensor.inplace_op1(&action).map_err(|source| Error::candle(op, source))?;
     action.outcome.into_inner()
 }
 
 struct Write<F> {
     op: &'static str,
-    name: &'static str,
+    tensor: &'static str,
     write: RefCell<Option<F>>,
     /// The closure's own result: candle's error type would lose its fields.
     outcome: RefCell<Result<(), Error>>,
 }
 
 impl<F: FnOnce(&mut [f32]) -> Result<(), Error>> InplaceOp1 for Write<F> {
+    #[expect(clippy::misnamed_getters, reason = "candle calls an op's label its name")]
     fn name(&self) -> &'static str {
         self.op
     }
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
         let wrong = |expected, found: String| {
-            Err(Error::Storage { op: self.op, tensor: self.name, expected, found })
+            Err(Error::Storage { op: self.op, tensor: self.tensor, expected, found })
         };
         let outcome = match (layout.contiguous_offsets(), storage) {
             (Some((start, end)), CpuStorage::F32(all)) => match self.write.take() {
