@@ -84,3 +84,78 @@ impl RowCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slotstream_core::ErrorKind;
+
+    use super::*;
+
+    fn rows(cache: &mut RowCache, of: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        // `get` marks rows, so look by the index.
+        of.into_iter().filter(|&row| cache.index.get(row).is_some()).collect()
+    }
+
+    #[test]
+    fn spares_a_row_found_again_once() {
+        let mut cache = RowCache::new(3, 2).expect("small");
+        for row in 0..3 {
+            cache.insert(row, &[row as u8, 7]);
+        }
+        assert_eq!(cache.get(0), Some(&[0, 7][..]));
+        cache.insert(3, &[3, 7]);
+        assert_eq!(rows(&mut cache, 0..9), [0, 2, 3], "0 is spared, 1 is next");
+        cache.insert(4, &[4, 7]);
+        cache.insert(5, &[5, 7]);
+        assert_eq!(rows(&mut cache, 0..9), [3, 4, 5], "0's second chance is used up");
+        for row in 3..6 {
+            assert_eq!(cache.get(row), Some(&[row as u8, 7][..]));
+        }
+        cache.insert(6, &[6, 7]);
+        assert_eq!((rows(&mut cache, 0..9).len(), cache.len()), (3, 3), "all marked: one goes");
+        assert_eq!(cache.get(6), Some(&[6, 7][..]));
+    }
+
+    #[test]
+    fn a_row_that_is_there_stays() {
+        let mut cache = RowCache::new(2, 1).expect("small");
+        cache.insert(9, &[1]);
+        cache.insert(9, &[2]);
+        assert_eq!((cache.len(), cache.get(9)), (1, Some(&[1][..])));
+    }
+
+    #[test]
+    fn states_the_bytes_that_it_reserves() {
+        let mut cache = RowCache::new(1000, 100).expect("small");
+        let reserved = |cache: &RowCache| {
+            let index = RowIndex::bytes(1000).expect("small");
+            index + cache.slab.capacity() + cache.used.capacity()
+        };
+        let stated = RowCache::bytes_for(1000, 100);
+        assert_eq!(stated, Some(1000 * 113 + 1024 * 4));
+        assert_eq!(stated, Some(reserved(&cache)));
+        for row in 0..5000 {
+            cache.insert(row, &[0; 100]);
+        }
+        assert_eq!((stated, cache.len()), (Some(reserved(&cache)), 1000));
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit_in_memory() {
+        for capacity in [u32::MAX as usize, usize::MAX] {
+            let error = RowCache::new(capacity, 100).expect_err("too large");
+            assert!(matches!(error, NgramError::CacheMemory { rows, .. } if rows == capacity));
+            assert_eq!(error.kind(), ErrorKind::User);
+        }
+        let error = RowCache::new(1 << 30, 1 << 40).expect_err("2^70 bytes");
+        assert!(matches!(error, NgramError::CacheMemory { bytes: u64::MAX, .. }));
+    }
+
+    #[test]
+    fn without_room_it_keeps_nothing() {
+        let mut cache = RowCache::new(0, 100).expect("nothing");
+        cache.insert(1, &[0; 100]);
+        assert_eq!(cache.get(1), None);
+        assert_eq!(cache.len(), 0);
+    }
+}

@@ -175,9 +175,5 @@ impl NgramHasher {
 }
 
 fn check_length(array: &'static str, expected: usize, found: usize) -> Result<(), NgramError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(NgramError::Constants { array, expected, found })
-    }
+    if expected == found { Ok(()) } else { Err(NgramError::Constants { array, expected, found }) }
 }

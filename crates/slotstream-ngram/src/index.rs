@@ -142,9 +142,8 @@ mod tests {
     fn states_the_bytes_that_it_reserves() {
         for capacity in [0, 1, 2, 3, 100, 4096] {
             let index = RowIndex::with_capacity(capacity).expect("small");
-            let bytes = 4 * index.chains.capacity()
-                + 4 * index.next.capacity()
-                + 8 * index.rows.capacity();
+            let bytes =
+                4 * index.chains.capacity() + 4 * index.next.capacity() + 8 * index.rows.capacity();
             assert_eq!(RowIndex::bytes(capacity), Some(bytes));
         }
         assert_eq!(RowIndex::bytes(usize::MAX), None);

@@ -82,7 +82,9 @@ impl NgramTicket {
         mut cached: impl FnMut(u64, &mut [u8]) -> bool,
     ) -> Result<(Self, Vec<Job>), NgramError> {
         let mut packed = vec![0; rows.len() * table.row_len()];
-        let (mut missing, mut jobs) = (Vec::new(), Vec::new());
+        // Reserved at once, so that `bytes_for` holds.
+        let mut missing = Vec::with_capacity(rows.len());
+        let mut jobs = Vec::with_capacity(rows.len() * PARTS.len());
         let (to, arrivals) = channel();
         for (place, (&row, packed)) in
             rows.iter().zip(packed.chunks_exact_mut(table.row_len())).enumerate()
