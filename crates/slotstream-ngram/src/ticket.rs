@@ -1,0 +1,209 @@
+//! Rows on their way.
+
+use std::fmt;
+use std::mem::size_of;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use slotstream_core::{Job, Landing, Part, ReadError};
+
+use crate::table::PARTS;
+use crate::{NgramError, NgramTable};
+
+/// The rows of one pass: those that were in the cache, and the reads of the others.
+///
+/// Made by [`NgramStore::request`](crate::NgramStore::request), used up by
+/// [`NgramStore::join`](crate::NgramStore::join). Dropping it unjoined is fine: reads in flight
+/// end into buffers of their own, which are then freed.
+#[must_use = "the rows arrive when the ticket is joined"]
+pub struct NgramTicket {
+    table: Arc<NgramTable>,
+    tokens: usize,
+    /// Number of the distinct row of each (token, head).
+    places: Vec<u32>,
+    /// Distinct rows in order of first appearance.
+    rows: Vec<u64>,
+    /// Their packed bytes, `[rows, row_len]`.
+    packed: Vec<u8>,
+    missing: Vec<Missing>,
+    arrivals: Receiver<Arrival>,
+}
+
+/// A row that is being read.
+#[derive(Debug)]
+struct Missing {
+    place: u32,
+    ended: u8,
+    arrived: u8,
+}
+
+impl Missing {
+    const fn is_whole(&self) -> bool {
+        self.arrived as usize == PARTS.len()
+    }
+}
+
+/// The end of one read.
+struct Arrival {
+    missing: u32,
+    part: Part,
+    bytes: Vec<u8>,
+    result: Result<(), ReadError>,
+}
+
+/// Owns the bytes of one piece while it is being read.
+struct PieceLanding {
+    missing: u32,
+    part: Part,
+    bytes: Vec<u8>,
+    to: Sender<Arrival>,
+}
+
+impl Landing for PieceLanding {
+    fn buffer(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn landed(self: Box<Self>, result: Result<(), ReadError>) {
+        let Self { missing, part, bytes, to } = *self;
+        // Nobody listens when the ticket was dropped; the bytes then end here.
+        let _ = to.send(Arrival { missing, part, bytes, result });
+    }
+}
+
+impl NgramTicket {
+    /// A ticket for `rows`, the distinct rows of a pass; `cached(row, packed)` fills in those
+    /// that need no read and says whether it did. Also returns the reads of the others.
+    pub(crate) fn new(
+        table: &Arc<NgramTable>,
+        tokens: usize,
+        places: Vec<u32>,
+        rows: Vec<u64>,
+        mut cached: impl FnMut(u64, &mut [u8]) -> bool,
+    ) -> Result<(Self, Vec<Job>), NgramError> {
+        let mut packed = vec![0; rows.len() * table.row_len()];
+        // Reserved at once, so that `bytes_for` holds.
+        let mut missing = Vec::with_capacity(rows.len());
+        let mut jobs = Vec::with_capacity(rows.len() * PARTS.len());
+        let (to, arrivals) = channel();
+        for (place, (&row, packed)) in
+            rows.iter().zip(packed.chunks_exact_mut(table.row_len())).enumerate()
+        {
+            if cached(row, packed) {
+                continue;
+            }
+            for (part, extent) in PARTS.into_iter().zip(table.pieces(row)?) {
+                let bytes = vec![0; table.piece_len(part)];
+                let missing = missing.len() as u32;
+                let dest = PieceLanding { missing, part, bytes, to: to.clone() };
+                jobs.push(Job::new(extent, Box::new(dest)));
+            }
+            missing.push(Missing { place: place as u32, ended: 0, arrived: 0 });
+        }
+        let table = Arc::clone(table);
+        Ok((Self { table, tokens, places, rows, packed, missing, arrivals }, jobs))
+    }
+
+    /// Tokens of the pass.
+    #[must_use]
+    pub const fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Distinct rows of the pass.
+    #[must_use]
+    pub const fn distinct(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Distinct rows that were not in the cache.
+    #[must_use]
+    pub const fn missing(&self) -> usize {
+        self.missing.len()
+    }
+
+    /// Values that a join writes: tokens x heads x row width.
+    #[must_use]
+    pub fn values(&self) -> usize {
+        self.places.len() * self.table.row_width()
+    }
+
+    /// Bytes of a ticket for `rows` distinct rows, none of them cached, with its reads; without
+    /// what the allocator and the queue add.
+    pub(crate) fn bytes_for(rows: usize, row_len: usize) -> usize {
+        let read = size_of::<Job>() + size_of::<PieceLanding>() + size_of::<Arrival>();
+        let row = size_of::<u32>() + size_of::<u64>() + size_of::<Missing>() + 3 * read;
+        rows.saturating_mul(row_len.saturating_mul(2).saturating_add(row))
+    }
+
+    pub(crate) fn is_of(&self, table: &Arc<NgramTable>) -> bool {
+        Arc::ptr_eq(&self.table, table)
+    }
+
+    /// Waits until every read has ended and gathers the pieces.
+    ///
+    /// Which error is reported does not depend on the order of arrival: that of the first piece
+    /// of the first row.
+    pub(crate) fn wait(&mut self) -> Result<(), NgramError> {
+        let mut failed: Option<(u32, Part, ReadError)> = None;
+        for _ in 0..self.missing.len() * PARTS.len() {
+            // An error means that the queue dropped the jobs that have not ended.
+            let Ok(Arrival { missing, part, bytes, result }) = self.arrivals.recv() else { break };
+            let of_row = &mut self.missing[missing as usize];
+            of_row.ended += 1;
+            match result {
+                Ok(()) => {
+                    of_row.arrived += 1;
+                    let start = of_row.place as usize * self.table.row_len();
+                    let start = start + self.table.piece_start(part);
+                    self.packed[start..][..bytes.len()].copy_from_slice(&bytes);
+                }
+                Err(error) => {
+                    if failed.as_ref().is_none_or(|(m, p, _)| (missing, part) < (*m, *p)) {
+                        failed = Some((missing, part, error));
+                    }
+                }
+            }
+        }
+        if let Some((missing, part, source)) = failed {
+            let row = self.rows[self.missing[missing as usize].place as usize];
+            return Err(NgramError::Read { row, shard: self.table.shard(row), part, source });
+        }
+        match self.missing.iter().find(|missing| usize::from(missing.ended) < PARTS.len()) {
+            Some(missing) => {
+                let row = self.rows[missing.place as usize];
+                Err(NgramError::Abandoned { row, shard: self.table.shard(row) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The rows that were read whole, in order of first appearance, with their packed bytes.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.missing.iter().filter(|missing| missing.is_whole()).map(|missing| {
+            let place = missing.place as usize;
+            (self.rows[place], self.packed(place))
+        })
+    }
+
+    /// Dequantizes all rows into `out`, `[tokens, heads * row_width]`.
+    pub(crate) fn dequantize(&self, out: &mut [f32]) {
+        for (place, out) in self.places.iter().zip(out.chunks_exact_mut(self.table.row_width())) {
+            self.table.dequantize(self.packed(*place as usize), out);
+        }
+    }
+
+    fn packed(&self, place: usize) -> &[u8] {
+        &self.packed[place * self.table.row_len()..][..self.table.row_len()]
+    }
+}
+
+impl fmt::Debug for NgramTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NgramTicket")
+            .field("tokens", &self.tokens)
+            .field("distinct", &self.rows.len())
+            .field("missing", &self.missing.len())
+            .finish_non_exhaustive()
+    }
+}
