@@ -1,0 +1,306 @@
+//! The lane queue: threads that carry out owned read jobs, demand before speculation.
+
+mod backlog;
+mod busy;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle, current};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use slotstream_core::{Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader};
+
+use self::backlog::{Backlog, Next};
+use self::busy::BusyClock;
+use crate::IoError;
+
+/// A fixed number of threads, the lanes, over one reader.
+///
+/// Two first-in-first-out classes: no speculative job begins while a demand is queued. Each job
+/// ends with exactly one call of its landing on a lane's thread:
+/// - `Ok` or the reader's error after its read;
+/// - [`ReadError::Cancelled`] when its token was set before its read began;
+/// - [`ReadError::Closed`] when [`shutdown`](Self::shutdown) or the drop came first;
+/// - [`ReadError::BufferLength`] when the landing's buffer is not as long as the extent;
+/// - [`ReadError::Other`] when the reader, or the landing's `buffer`, panicked.
+///
+/// A landing whose `landed` panics is counted and reported as a `tracing` error; its lane lives
+/// on. The counters include a read before its landing is called.
+///
+/// Dropping the queue ends the jobs that are still queued with `Closed` and joins every lane. A
+/// landing that waits for the thread that drops its queue would wait for ever.
+///
+/// Each read is a `tracing` span `read` at trace level.
+pub struct LaneQueue {
+    shared: Arc<Shared>,
+    lanes: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    reader: Arc<dyn RecordReader>,
+    inner: Mutex<Inner>,
+    /// Signalled once for each new job, and to all when the queue is closed.
+    work: Condvar,
+    landing_panics: AtomicU64,
+}
+
+struct Inner {
+    backlog: Backlog<Job>,
+    counters: ReadCounters,
+    busy: BusyClock,
+}
+
+/// What a lane does next with the job it took.
+enum Turn {
+    Read(Job, ReadClass),
+    End(Job, ReadError),
+}
+
+impl LaneQueue {
+    /// The largest number of lanes.
+    pub const MAX_LANES: usize = 1024;
+
+    /// Starts `lanes` threads that read through `reader`.
+    ///
+    /// # Errors
+    /// [`IoError::Lanes`] for 0 or more than [`Self::MAX_LANES`]; [`IoError::Spawn`] when the
+    /// system refuses a thread.
+    pub fn new(reader: Arc<dyn RecordReader>, lanes: usize) -> Result<Self, IoError> {
+        if lanes == 0 || lanes > Self::MAX_LANES {
+            return Err(IoError::Lanes { requested: lanes, limit: Self::MAX_LANES });
+        }
+        let inner = Inner {
+            backlog: Backlog::new(),
+            counters: ReadCounters::default(),
+            busy: BusyClock::new(),
+        };
+        let shared = Arc::new(Shared {
+            reader,
+            inner: Mutex::new(inner),
+            work: Condvar::new(),
+            landing_panics: AtomicU64::new(0),
+        });
+        let mut queue = Self { shared, lanes: Vec::with_capacity(lanes) };
+        for started in 0..lanes {
+            let shared = Arc::clone(&queue.shared);
+            let lane = Builder::new()
+                .name(format!("read-lane-{started}"))
+                .spawn(move || shared.serve())
+                // The drop of `queue` joins those that had started.
+                .map_err(|source| IoError::Spawn { requested: lanes, started, source })?;
+            queue.lanes.push(lane);
+        }
+        Ok(queue)
+    }
+
+    /// The number of threads.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The reader behind the queue.
+    #[must_use]
+    pub fn reader(&self) -> &Arc<dyn RecordReader> {
+        &self.shared.reader
+    }
+
+    /// Jobs of one class that no lane has taken yet.
+    #[must_use]
+    pub fn queued(&self, class: ReadClass) -> usize {
+        self.shared.inner.lock().backlog.queued(class)
+    }
+
+    /// Reads that are running now.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.shared.inner.lock().backlog.in_flight()
+    }
+
+    /// How many landings panicked.
+    #[must_use]
+    pub fn landing_panics(&self) -> u64 {
+        self.shared.landing_panics.load(Ordering::Relaxed)
+    }
+
+    /// Lets no further read begin: all queued jobs, and all submitted from now on, end with
+    /// [`ReadError::Closed`]. Reads in flight end as usual. Returns at once.
+    pub fn shutdown(&self) {
+        self.shared.inner.lock().backlog.close();
+        self.shared.work.notify_all();
+    }
+}
+
+impl ReadQueue for LaneQueue {
+    fn submit(&self, class: ReadClass, jobs: Vec<Job>) {
+        // A lane that takes no part in the wait looks at the backlog before it waits, so a
+        // signal that finds nobody is not missed.
+        let wake = jobs.len().min(self.lanes.len());
+        self.shared.inner.lock().backlog.push(class, jobs);
+        for _ in 0..wake {
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn counters(&self) -> ReadCounters {
+        let inner = self.shared.inner.lock();
+        let mut counters = inner.counters;
+        counters.busy = inner.busy.total(Instant::now());
+        counters
+    }
+}
+
+impl Drop for LaneQueue {
+    fn drop(&mut self) {
+        self.shared.inner.lock().backlog.leave();
+        self.shared.work.notify_all();
+        for lane in self.lanes.drain(..) {
+            // The last handle of the queue may be dropped by a landing. That lane cannot wait
+            // for itself; it leaves once the backlog is empty.
+            if lane.thread().id() != current().id() {
+                // A lane catches every panic of foreign code.
+                let _ = lane.join();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LaneQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneQueue")
+            .field("reader", &self.shared.reader)
+            .field("lanes", &self.lanes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The life of a lane.
+    fn serve(&self) {
+        while let Some(turn) = self.next() {
+            let (job, result) = match turn {
+                Turn::Read(mut job, class) => {
+                    let result = self.read(&mut job, class);
+                    (job, result)
+                }
+                Turn::End(job, error) => {
+                    self.inner.lock().counters.failures += 1;
+                    (job, Err(error))
+                }
+            };
+            self.land(job, result);
+        }
+    }
+
+    /// Waits for a job; `None` when there will be none.
+    fn next(&self) -> Option<Turn> {
+        let mut inner = self.inner.lock();
+        loop {
+            match inner.backlog.next(Job::is_cancelled) {
+                Next::Read(job, class) => {
+                    inner.busy.begin(Instant::now());
+                    return Some(Turn::Read(job, class));
+                }
+                Next::Cancelled(job) => {
+                    let error = ReadError::cancelled(job.extent());
+                    return Some(Turn::End(job, error));
+                }
+                Next::Closed(job) => {
+                    let error = ReadError::closed(job.extent());
+                    return Some(Turn::End(job, error));
+                }
+                Next::Wait => self.work.wait(&mut inner),
+                Next::Leave => return None,
+            }
+        }
+    }
+
+    /// Reads one job and counts it.
+    fn read(&self, job: &mut Job, class: ReadClass) -> Result<(), ReadError> {
+        let extent = *job.extent();
+        // A buffer that a panic left half-written is reported as a failed read, whose buffer is
+        // unspecified; the reader's own invariants are the reader's business.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let _span = tracing::trace_span!(
+                "read",
+                file = extent.file().get(),
+                offset = extent.offset(),
+                bytes = extent.len(),
+                ?class,
+            )
+            .entered();
+            let buffer = job.buffer();
+            if buffer.len() as u64 != extent.len() {
+                return Err(ReadError::buffer_length(&extent, buffer.len()));
+            }
+            self.reader.read_exact_at(&extent, buffer)?;
+            Ok(self.reader.issued_len(&extent))
+        }));
+        let result = outcome.unwrap_or_else(|panic| {
+            Err(ReadError::other(&extent, Panicked { message: panic_message(panic) }))
+        });
+        let mut inner = self.inner.lock();
+        inner.backlog.finished();
+        inner.busy.end(Instant::now());
+        let counters = &mut inner.counters;
+        match result {
+            Ok(issued) => {
+                counters.reads += 1;
+                counters.bytes_read = counters.bytes_read.saturating_add(extent.len());
+                counters.bytes_issued = counters.bytes_issued.saturating_add(issued);
+                Ok(())
+            }
+            Err(error) => {
+                counters.failures += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a job.
+    fn land(&self, job: Job, result: Result<(), ReadError>) {
+        let extent = *job.extent();
+        let outcome = catch_unwind(AssertUnwindSafe(|| job.complete(result)));
+        if let Err(panic) = outcome {
+            self.landing_panics.fetch_add(1, Ordering::Relaxed);
+            let message = panic_message(panic);
+            // A subscriber is foreign code too.
+            let _ = catch_unwind(|| {
+                tracing::error!(
+                    file = extent.file().get(),
+                    offset = extent.offset(),
+                    bytes = extent.len(),
+                    message,
+                    "a landing panicked"
+                );
+            });
+        }
+    }
+}
+
+/// The source of [`ReadError::Other`] when a reader or a landing's `buffer` panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("the reader panicked: {message}")]
+struct Panicked {
+    message: String,
+}
+
+fn panic_message(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => match panic.downcast::<&'static str>() {
+            Ok(message) => (*message).to_owned(),
+            Err(panic) => {
+                // The drop of a stranger's value may panic as well.
+                std::mem::forget(panic);
+                "a value that is not a text".to_owned()
+            }
+        },
+    }
+}
