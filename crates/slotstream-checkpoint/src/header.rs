@@ -66,7 +66,7 @@ impl Header {
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(fail)?;
         let (length, available) = (u64::from_le_bytes(length), found - 8);
-        if length < 2 || length > HEADER_LIMIT || length > available {
+        if !(2..=HEADER_LIMIT.min(available)).contains(&length) {
             let (path, limit) = (path.into(), HEADER_LIMIT);
             return Err(CheckpointError::HeaderLength { path, length, available, limit });
         }
@@ -109,7 +109,7 @@ impl Header {
             };
             return Err(json_error(path, part, &error));
         }
-        tensors.sort_by(|a, b| (a.begin, a.end).cmp(&(b.begin, b.end)));
+        tensors.sort_by_key(|tensor| (tensor.begin, tensor.end));
         check_duplicates(path, &tensors)?;
         let data_start = 8 + json.len() as u64;
         let header = Self { tensors, data_start, file_len: data_start.saturating_add(data_len) };

@@ -55,7 +55,7 @@ pub use dtype::Dtype;
 pub use error::CheckpointError;
 pub use header::{Header, HeaderTensor};
 pub use ledger::{Ledger, LedgerRow, TensorClass};
-pub use ngram::{NgramPlan, NgramShard};
+pub use ngram::{NgramConstants, NgramPlan, NgramShard};
 pub use payload::{NormForm, is_centred_norm, read_floats, verify_ngram_constants};
 pub use quantization::Quantization;
 pub use schema::{DtypeRule, ExpectedTensor, expected_tensors};

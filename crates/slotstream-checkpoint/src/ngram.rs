@@ -95,20 +95,25 @@ const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The numbers of the hash, rebuilt from the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NgramConstants {
-    pub(crate) multipliers: Vec<i64>,
-    pub(crate) head_sizes: Vec<i64>,
-    pub(crate) head_offsets: Vec<i64>,
-    pub(crate) rows_per_shard: u64,
+#[non_exhaustive]
+pub struct NgramConstants {
+    /// One odd multiplier a token of the window; its product with a token id is below 2^63.
+    pub multipliers: Vec<i64>,
+    /// Rows of each head's table: consecutive primes from `ngram_vocab_size_base` on.
+    pub head_sizes: Vec<i64>,
+    /// First row of each head's table: running sums of the sizes.
+    pub head_offsets: Vec<i64>,
+    /// Rows of a shard, the padding of the last one included.
+    pub rows_per_shard: u64,
 }
 
 impl NgramConstants {
     /// Multipliers from the seed, prime table sizes from the base, offsets as running sums, and
-    /// rows padded and split evenly.
-    pub(crate) fn from_config(
-        config: &TextConfig,
-        ple: &PleConfig,
-    ) -> Result<Self, CheckpointError> {
+    /// rows padded and split evenly. `ple` is the config's n-gram part.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NgramConfig`] when the rows do not split evenly.
+    pub fn from_config(config: &TextConfig, ple: &PleConfig) -> Result<Self, CheckpointError> {
         let bad = |what: String| CheckpointError::NgramConfig { path: config.path.clone(), what };
         // A product of a multiplier and a token id stays below 2^63.
         let half = i64::MAX as u64 / (config.vocab_size as u64).max(1) / 2;

@@ -1,1 +1,17 @@
-//! Writes checkpoints of any shape.
+//! Writes, rewrites and damages checkpoints of any shape.
+//!
+//! [`CheckpointSpec`] writes a folder from a config alone: sparse (headers are real, payload is
+//! a hole in the file) or with random weights of sane size. [`edit`] damages files on purpose.
+//! [`rewrite_raw_norms`] turns a folder into the other norm form.
+
+pub mod edit;
+mod error;
+mod norms;
+mod random;
+mod shard;
+mod spec;
+mod vision;
+
+pub use error::WriteError;
+pub use norms::rewrite_raw_norms;
+pub use spec::{CheckpointSpec, SpecTensor};

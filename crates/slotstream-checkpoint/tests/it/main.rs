@@ -1,0 +1,89 @@
+//! Integration tests: the real shape, two small checkpoints, damaged ones, and random damage.
+
+mod damage;
+mod fixtures;
+mod norms;
+mod payload;
+mod properties;
+mod real_shape;
+mod variants;
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use slotstream_checkpoint::Checkpoint;
+use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
+
+/// The checkpoint with random weights: straddling modules and odd data offsets on purpose.
+fn random_fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../slotstream-qwen/tests/fixtures/random/checkpoint")
+}
+
+/// The small trained model of the examples.
+fn tiny_model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/models/tiny-moe")
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("readable")).expect("JSON")
+}
+
+/// The config of the published checkpoint.
+fn real_config() -> Value {
+    read_json(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/real_config.json"))
+}
+
+/// A config of four layers, small enough to be written for every test case.
+fn small_config() -> Value {
+    let mut config = read_json(&random_fixture().join("config.json"));
+    let text = &mut config["text_config"];
+    text["num_hidden_layers"] = json!(4);
+    text["layer_types"].as_array_mut().expect("a list").truncate(4);
+    text["vocab_size"] = json!(128);
+    text["eos_token_id"] = json!(96);
+    text["num_experts"] = json!(4);
+    text["num_experts_per_tok"] = json!(2);
+    text["ple_embed_dim"] = json!(512);
+    text["ngram_vocab_size_base"] = json!(20);
+    config
+}
+
+/// Reads files with positional reads.
+#[derive(Debug)]
+struct Files(Vec<PathBuf>);
+
+impl Files {
+    fn of(checkpoint: &Checkpoint) -> Self {
+        Self(checkpoint.files().to_vec())
+    }
+}
+
+impl RecordReader for Files {
+    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let path = &self.0[extent.file().index()];
+        std::fs::File::open(path)
+            .and_then(|file| file.read_exact_at(buffer, extent.offset()))
+            .map_err(|e| ReadError::io(path, extent, 0, e))
+    }
+
+    fn effective(&self) -> ReaderMode {
+        ReaderMode::new("plain", "for tests")
+    }
+
+    fn path(&self, file: FileId) -> Option<&Path> {
+        self.0.get(file.index()).map(PathBuf::as_path)
+    }
+}
+
+/// An error and its causes as one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text += &format!(": {cause}");
+        next = cause.source();
+    }
+    text
+}
