@@ -42,4 +42,6 @@ pub use host::HostOps;
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};
 pub use paged::PagedTensor;
 pub use provider::ExpertProvider;
+/// The rotary embedding that the ops take.
+pub use slotstream_kernels::Rope;
 pub use weights::{AffineWeight, Bf16Weight, DeltaWeight, HcWeight, MlpWeight, PleGateWeight};

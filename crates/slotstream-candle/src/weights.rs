@@ -56,8 +56,8 @@ impl AffineWeight {
     ) -> Result<Self, E> {
         let mut words = vec![0_u32; rows * (format.row_bytes(cols) / 4)];
         fill(Part::Weight, bytemuck::cast_slice_mut(&mut words))?;
-        let weight = Tensor::from_vec(words, (rows, format.row_bytes(cols) / 4), device)
-            .within("load")?;
+        let weight =
+            Tensor::from_vec(words, (rows, format.row_bytes(cols) / 4), device).within("load")?;
         let mut halves = |part| {
             let mut values = vec![bf16::ZERO; rows * format.row_groups(cols)];
             fill(part, bytemuck::cast_slice_mut(&mut values))?;

@@ -1,1 +1,68 @@
-//! Streaming for any mixture-of-experts graph: pool, reader and slot memory joined
+//! Streaming for any mixture-of-experts graph: pool, reader, slot memory and forecaster joined.
+//!
+//! [`StreamingExperts`] is an [`slotstream_candle::ExpertProvider`]: it is told what the router
+//! chose, pins what is resident, claims slots for the rest, reads them all as one batch, computes
+//! the resident experts first and each missing one as it lands, and sums in rank order, so that
+//! neither timing nor the size of the pool ever changes a bit of the output.
+//!
+//! A layer whose distinct experts do not fit in the pool runs in waves: ascending by id, as many
+//! as fit, each expert read once a pass.
+//!
+//! It knows no model and no text: [`RecordIndex`] says where a record's pieces lie.
+//!
+//! # Example
+//! ```no_run
+//! use std::sync::Arc;
+//! use slotstream_candle::Ops;
+//! use slotstream_core::{Geometry, ReadQueue, RecordLayout};
+//! use slotstream_experts::{RecordIndex, StreamingExperts};
+//!
+//! # fn wire(
+//! #     layout: RecordLayout, index: Arc<dyn RecordIndex>, lanes: Arc<dyn ReadQueue>, ops: Arc<dyn Ops>,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! let geometry = Geometry::new(48, 512, 10)?;
+//! let experts = StreamingExperts::builder(geometry, layout, 7_509).build(index, lanes, ops)?;
+//! assert_eq!(experts.pool().slots(), 7_509);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod landing;
+mod provider;
+mod route;
+
+use std::time::Duration;
+
+use slotstream_core::{ExpertKey, Extent};
+
+pub use error::ExpertsError;
+pub use provider::{StreamingBuilder, StreamingExperts};
+
+/// Says where the pieces of a record lie.
+pub trait RecordIndex: Send + Sync + std::fmt::Debug {
+    /// The nine pieces of a record in [`slotstream_core::PIECE_ORDER`]; `None` when there is no
+    /// such record.
+    fn pieces(&self, key: ExpertKey) -> Option<[Extent; 9]>;
+
+    /// The tensor that an extent belongs to, for messages.
+    fn tensor(&self, extent: &Extent) -> Option<String> {
+        let _ = extent;
+        None
+    }
+}
+
+/// What a provider waited for and guessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExpertMetrics {
+    /// Time in which nothing could be computed because a record had not landed.
+    pub wait: Duration,
+    /// Records whose reads were queued.
+    pub records_read: u64,
+    /// Waves beyond the first of each layer.
+    pub waves: u64,
+    /// Predictions of the forecaster.
+    pub predictions: u64,
+}

@@ -174,7 +174,6 @@ struct Write<F> {
 }
 
 impl<F: FnOnce(&mut [f32]) -> Result<(), Error>> InplaceOp1 for Write<F> {
-    #[expect(clippy::misnamed_getters, reason = "candle calls an op's label its name")]
     fn name(&self) -> &'static str {
         self.op
     }

@@ -1,0 +1,450 @@
+//! The provider: a layer's demand from routing to weighted sum.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Instant;
+
+use candle_core::{DType, Tensor};
+use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
+use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
+use slotstream_core::{
+    CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry,
+    LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass,
+    ReadQueue, RecordLayout, Routing, SlotId, Step, Tap,
+};
+
+use crate::landing::{Landed, PieceFault, jobs};
+use crate::route::Grouped;
+use crate::{ExpertMetrics, ExpertsError, RecordIndex};
+
+/// Streams experts: joins a slot pool, slot memory, a read queue and a forecaster into an
+/// [`ExpertProvider`].
+#[derive(Debug)]
+pub struct StreamingExperts {
+    pool: SlotPool,
+    arena: SlotArena,
+    queue: Arc<dyn ReadQueue>,
+    index: Arc<dyn RecordIndex>,
+    ops: Arc<dyn Ops>,
+    forecaster: Box<dyn Forecaster>,
+    sink: Option<Box<dyn EventSink>>,
+    metrics: ExpertMetrics,
+    landed: (Sender<Landed>, Receiver<Landed>),
+    grouped: Grouped,
+    ensured: Ensured,
+    predictions: Vec<Prediction>,
+    call: Option<Call>,
+}
+
+/// A layer's demand in progress.
+#[derive(Debug)]
+struct Call {
+    layer: LayerIdx,
+    phase: Phase,
+    rows: usize,
+    top_k: usize,
+    /// Waves that have not begun.
+    waves: VecDeque<Vec<ExpertIdx>>,
+    /// Claims of the running wave whose records have not landed.
+    open: Vec<Option<Claim>>,
+    outstanding: usize,
+    cancel: CancelToken,
+}
+
+/// A record that is there, or the record and the piece that could not be read.
+type Settled = Result<(ExpertIdx, SlotId), (ExpertKey, PieceFault)>;
+
+/// Builds a [`StreamingExperts`].
+#[derive(Debug)]
+pub struct StreamingBuilder {
+    geometry: Geometry,
+    layout: RecordLayout,
+    slots: usize,
+    policy: Box<dyn EvictionPolicy>,
+    forecaster: Box<dyn Forecaster>,
+    sink: Option<Box<dyn EventSink>>,
+}
+
+impl StreamingBuilder {
+    /// Replaces the policy; the default is [`slotstream_cache::Clock`].
+    #[must_use]
+    pub fn with_policy(mut self, policy: Box<dyn EvictionPolicy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Replaces the forecaster; the default expects nothing. Its predictions are counted and
+    /// told to the sink; no read starts from them yet.
+    #[must_use]
+    pub fn with_forecaster(mut self, forecaster: Box<dyn Forecaster>) -> Self {
+        self.forecaster = forecaster;
+        self
+    }
+
+    /// Tells everything that happens to `sink`.
+    #[must_use]
+    pub fn with_sink(mut self, sink: Box<dyn EventSink>) -> Self {
+        self.sink = Some(sink);
+        self
+    }
+
+    /// Reserves slot memory and joins the parts: `index` says where records lie in the files of
+    /// `queue`'s reader.
+    ///
+    /// # Errors
+    /// [`ExpertsError::Cache`] when the pool or the policy refuses the number of slots,
+    /// [`ExpertsError::Compute`] when the system refuses the memory.
+    pub fn build(
+        self,
+        index: Arc<dyn RecordIndex>,
+        queue: Arc<dyn ReadQueue>,
+        ops: Arc<dyn Ops>,
+    ) -> Result<StreamingExperts, ExpertsError> {
+        let pool = SlotPool::new(self.geometry, self.slots, self.policy)?;
+        let arena = SlotArena::new(self.layout, pool.slots())?;
+        Ok(StreamingExperts {
+            ensured: Ensured::with_capacity(self.geometry.experts()),
+            pool,
+            arena,
+            queue,
+            index,
+            ops,
+            forecaster: self.forecaster,
+            sink: self.sink,
+            metrics: ExpertMetrics::default(),
+            landed: channel(),
+            grouped: Grouped::default(),
+            predictions: Vec::new(),
+            call: None,
+        })
+    }
+}
+
+impl StreamingExperts {
+    /// A provider of records of this layout for a model of this geometry, with `slots` slots.
+    #[must_use]
+    pub fn builder(geometry: Geometry, layout: RecordLayout, slots: usize) -> StreamingBuilder {
+        StreamingBuilder {
+            geometry,
+            layout,
+            slots,
+            policy: Box::new(slotstream_cache::Clock::new()),
+            forecaster: Box::new(NoForecast),
+            sink: None,
+        }
+    }
+
+    /// The pool, for counters and displays.
+    #[must_use]
+    pub const fn pool(&self) -> &SlotPool {
+        &self.pool
+    }
+
+    /// Counts pool events and waits from zero again.
+    pub fn reset_counters(&mut self) {
+        self.pool.reset_counters();
+        self.metrics = ExpertMetrics::default();
+    }
+
+    /// Empties the pool; also the way out of a poisoned one.
+    pub fn clear(&mut self) {
+        self.abandon();
+        self.pool.clear();
+    }
+
+    /// Slot memory in bytes.
+    #[must_use]
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    /// What was waited for and guessed since the counters were last reset.
+    #[must_use]
+    pub const fn metrics(&self) -> &ExpertMetrics {
+        &self.metrics
+    }
+
+    /// The forecaster's name.
+    #[must_use]
+    pub fn forecaster(&self) -> String {
+        self.forecaster.name()
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        if let Some(sink) = &mut self.sink {
+            sink.on_outcome(&outcome);
+        }
+    }
+
+    fn plan_waves(&self) -> Result<VecDeque<Vec<ExpertIdx>>, ExpertsError> {
+        let distinct = self.grouped.experts();
+        if distinct.len() <= self.pool.capacity() {
+            return Ok(VecDeque::from([distinct.to_vec()]));
+        }
+        let mut ascending = distinct.to_vec();
+        ascending.sort_unstable();
+        Ok(self.pool.waves(&ascending)?.map(<[ExpertIdx]>::to_vec).collect())
+    }
+
+    /// Pins and claims the records of the next wave and queues their reads.
+    fn start_wave(&mut self, call: &mut Call) -> Result<(), ExpertsError> {
+        let Some(experts) = call.waves.pop_front() else { return Ok(()) };
+        let counts: Vec<u32> = experts.iter().map(|e| self.grouped.count(*e)).collect();
+        self.pool.ensure_counted(call.layer, &experts, &counts, call.phase, &mut self.ensured)?;
+        call.open.clear();
+        let mut queued = Vec::new();
+        let mut fault = None;
+        for claim in self.ensured.take_claims() {
+            if fault.is_none() {
+                let pieces = self.index.pieces(claim.key());
+                match lease(&self.arena, &claim, pieces) {
+                    Ok((lease, pieces)) => {
+                        let index = call.open.len();
+                        queued.extend(jobs(index, lease, &pieces, &self.landed.0, &call.cancel));
+                        call.open.push(Some(claim));
+                        continue;
+                    }
+                    Err(error) => fault = Some(error),
+                }
+            }
+            // The first claim without memory ends the call; it and the ones after it go back.
+            self.pool.abort(claim, Abort::Withdrawn)?;
+        }
+        call.outstanding = call.open.len();
+        self.metrics.records_read += call.outstanding as u64;
+        self.queue.submit(ReadClass::Demand, queued);
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Takes the next landed record: waits for it when there is none.
+    fn next_landed(&mut self, call: &mut Call, wait: bool) -> Result<Option<Landed>, ExpertsError> {
+        let gone = ExpertsError::QueueGone { outstanding: call.outstanding };
+        let landed = match self.landed.1.try_recv() {
+            Ok(landed) => landed,
+            Err(TryRecvError::Disconnected) => return Err(gone),
+            Err(TryRecvError::Empty) if !wait => return Ok(None),
+            Err(TryRecvError::Empty) => {
+                let begun = Instant::now();
+                let landed = self.landed.1.recv().map_err(|_| gone)?;
+                self.metrics.wait += begun.elapsed();
+                landed
+            }
+        };
+        call.outstanding -= 1;
+        Ok(Some(landed))
+    }
+
+    /// Publishes or aborts the claim of a landed record; gives the record when it is there.
+    fn settle(
+        &mut self,
+        call: &mut Call,
+        landed: Landed,
+    ) -> Result<Settled, ExpertsError> {
+        let claim = call.open.get_mut(landed.index).and_then(Option::take);
+        let Some(claim) = claim else {
+            return Err(ExpertsError::Order { called: "landed", when: "twice for one record" });
+        };
+        let (key, slot, origin) = (claim.key(), claim.slot(), claim.origin());
+        match landed.fault {
+            None => {
+                self.pool.publish(claim)?;
+                Ok(Ok((key.expert(), slot)))
+            }
+            Some(fault) => {
+                self.pool.abort(claim, Abort::ReadFailed)?;
+                self.tell(Outcome::Failed { slot, key, origin });
+                Ok(Err((key, fault)))
+            }
+        }
+    }
+
+    /// Computes the given experts of the running wave.
+    fn run(&self, records: &[(ExpertIdx, SlotId)], x: &Tensor, out: &Tensor) -> Result<(), Error> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let slots: Vec<SlotId> = records.iter().map(|(_, slot)| *slot).collect();
+        let reading = self.arena.read(&slots)?;
+        let experts: Vec<SlotRows<'_>> = records
+            .iter()
+            .map(|(expert, slot)| {
+                let (rows, places) = self.grouped.members(*expert);
+                SlotRows { slot: *slot, rows, places }
+            })
+            .collect();
+        self.ops.expert_mlp(self.arena.layout(), &reading, &experts, x, out)
+    }
+
+    /// Runs one wave: first what is resident, then each record as it lands.
+    fn run_wave(&mut self, call: &mut Call, x: &Tensor, out: &Tensor) -> Result<(), ExpertsError> {
+        let resident: Vec<_> = (self.ensured.entries().iter())
+            .filter(|entry| entry.found != Found::Miss)
+            .map(|entry| (entry.expert, entry.slot))
+            .collect();
+        self.run(&resident, x, out)?;
+        let mut ready = Vec::new();
+        let mut first: Option<(ExpertKey, PieceFault)> = None;
+        while call.outstanding > 0 {
+            ready.clear();
+            let mut wait = true;
+            while let Some(landed) =
+                if call.outstanding > 0 { self.next_landed(call, wait)? } else { None }
+            {
+                wait = false;
+                match self.settle(call, landed)? {
+                    Ok(record) => ready.push(record),
+                    // The error of the lowest record, whatever landed first.
+                    Err(fault) if first.as_ref().is_none_or(|(key, _)| fault.0 < *key) => {
+                        first = Some(fault);
+                    }
+                    Err(_) => {}
+                }
+            }
+            if first.is_none() {
+                self.run(&ready, x, out)?;
+            }
+        }
+        self.pool.release();
+        match first {
+            None => Ok(()),
+            Some((key, fault)) => Err(self.read_error(key, fault)),
+        }
+    }
+
+    fn read_error(&self, key: ExpertKey, fault: PieceFault) -> ExpertsError {
+        let (matrix, part) = PIECE_ORDER[fault.piece];
+        let tensor = self.index.tensor(&fault.extent);
+        ExpertsError::Read { key, matrix, part, tensor, source: fault.source }
+    }
+
+    /// Ends a call that will not be computed: queued reads are cancelled, running ones joined.
+    fn abandon(&mut self) {
+        let Some(mut call) = self.call.take() else { return };
+        call.cancel.cancel();
+        while call.outstanding > 0 {
+            let landed = match self.next_landed(&mut call, true) {
+                Ok(Some(landed)) => landed,
+                Ok(None) | Err(_) => break,
+            };
+            if let Err(error) = self.settle(&mut call, landed) {
+                tracing::debug!(%error, "a claim of an abandoned call");
+            }
+        }
+        self.pool.release();
+    }
+
+    fn try_demand(&mut self, routing: &Routing<'_>) -> Result<(), ExpertsError> {
+        if self.call.is_some() {
+            let when = "before the previous layer was computed";
+            return Err(ExpertsError::Order { called: "demand", when });
+        }
+        self.pool.routing(routing)?;
+        self.forecaster.observe(routing);
+        if let Some(sink) = &mut self.sink {
+            sink.on_routing(routing);
+        }
+        self.grouped.group(routing, self.pool.geometry().experts());
+        let mut call = Call {
+            layer: routing.layer(),
+            phase: routing.phase(),
+            rows: routing.rows(),
+            top_k: routing.top_k(),
+            waves: self.plan_waves()?,
+            open: Vec::new(),
+            outstanding: 0,
+            cancel: CancelToken::new(),
+        };
+        self.metrics.waves += call.waves.len().saturating_sub(1) as u64;
+        let started = self.start_wave(&mut call);
+        self.call = Some(call);
+        started
+    }
+
+    fn try_compute(
+        &mut self,
+        call: &mut Call,
+        x: &Tensor,
+        weights: &Tensor,
+    ) -> Result<Tensor, ExpertsError> {
+        let hidden = self.arena.layout().shape().hidden();
+        let out = Tensor::zeros((call.rows * call.top_k, hidden), DType::F32, x.device());
+        let out = out.within("experts")?;
+        loop {
+            self.run_wave(call, x, &out)?;
+            if call.waves.is_empty() {
+                break;
+            }
+            self.start_wave(call)?;
+        }
+        Ok(self.ops.rank_sum(&out, weights)?)
+    }
+}
+
+/// Lends the slot of a claim for writing and checks that its pieces fit.
+fn lease(
+    arena: &SlotArena,
+    claim: &Claim,
+    pieces: Option<[Extent; 9]>,
+) -> Result<(slotstream_candle::SlotLease, [Extent; 9]), ExpertsError> {
+    let key = claim.key();
+    let pieces = pieces.ok_or(ExpertsError::Index { key, what: "it has no such record" })?;
+    let lens = arena.layout().pieces().iter().map(|piece| piece.len as u64);
+    if !lens.eq(pieces.iter().map(Extent::len)) {
+        return Err(ExpertsError::Index { key, what: "its pieces have other lengths" });
+    }
+    Ok((arena.lease(claim.slot(), claim.after())?, pieces))
+}
+
+impl ExpertProvider for StreamingExperts {
+    fn begin_pass(&mut self, step: &Step<'_>) -> Result<(), Error> {
+        self.abandon();
+        self.pool.begin_step(step).map_err(ExpertsError::from)?;
+        if let Some(sink) = &mut self.sink {
+            sink.on_step(step);
+        }
+        Ok(())
+    }
+
+    fn probes(&mut self, at: Tap, want: &mut Vec<Probe>) {
+        self.forecaster.probes(at, want);
+    }
+
+    fn demand(&mut self, routing: &Routing<'_>) -> Result<(), Error> {
+        Ok(self.try_demand(routing)?)
+    }
+
+    fn predict(&mut self, at: Tap, results: &ProbeResults<'_>) {
+        self.predictions.clear();
+        self.forecaster.predict(at, results, &mut self.predictions);
+        self.metrics.predictions += self.predictions.len() as u64;
+        if let Some(sink) = &mut self.sink
+            && !self.predictions.is_empty()
+        {
+            sink.on_forecast(at, &self.predictions);
+        }
+    }
+
+    fn compute(&mut self, x: &Tensor, weights: &Tensor) -> Result<Tensor, Error> {
+        let Some(mut call) = self.call.take() else {
+            let when = "without a demand";
+            return Err(ExpertsError::Order { called: "compute", when }.into());
+        };
+        let result = self.try_compute(&mut call, x, weights);
+        if result.is_err() {
+            self.call = Some(call);
+            self.abandon();
+        }
+        Ok(result?)
+    }
+
+    fn end_pass(&mut self) {
+        self.abandon();
+    }
+}
+
+impl Drop for StreamingExperts {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

@@ -1,0 +1,101 @@
+//! The rows of a pass grouped by expert.
+
+use slotstream_core::{ExpertIdx, Routing};
+
+const ABSENT: u32 = u32::MAX;
+
+/// Which rows chose which expert: the distinct experts of a routing in route order, each with its
+/// rows and its places `row * top_k + rank`. Buffers are reused from call to call.
+#[derive(Debug, Default)]
+pub(crate) struct Grouped {
+    experts: Vec<ExpertIdx>,
+    counts: Vec<u32>,
+    starts: Vec<usize>,
+    rows: Vec<u32>,
+    places: Vec<u32>,
+    /// Number of each expert among `experts`.
+    number: Vec<u32>,
+}
+
+impl Grouped {
+    pub(crate) fn group(&mut self, routing: &Routing<'_>, experts: usize) {
+        let (ids, top_k) = (routing.ids(), routing.top_k());
+        self.experts.clear();
+        self.counts.clear();
+        self.number.clear();
+        self.number.resize(experts, ABSENT);
+        for id in ids {
+            let number = &mut self.number[id.index()];
+            if *number == ABSENT {
+                *number = self.experts.len() as u32;
+                self.experts.push(*id);
+                self.counts.push(0);
+            }
+            self.counts[*number as usize] += 1;
+        }
+        let mut total = 0;
+        self.starts.clear();
+        self.starts.extend(self.counts.iter().map(|count| {
+            total += *count as usize;
+            total - *count as usize
+        }));
+        self.rows.resize(ids.len(), 0);
+        self.places.resize(ids.len(), 0);
+        let mut next = self.starts.clone();
+        for (place, id) in ids.iter().enumerate() {
+            let at = &mut next[self.number[id.index()] as usize];
+            self.rows[*at] = (place / top_k) as u32;
+            self.places[*at] = place as u32;
+            *at += 1;
+        }
+    }
+
+    /// The distinct experts in route order.
+    pub(crate) fn experts(&self) -> &[ExpertIdx] {
+        &self.experts
+    }
+
+    /// How many lookups chose `expert`.
+    pub(crate) fn count(&self, expert: ExpertIdx) -> u32 {
+        self.number_of(expert).map_or(0, |n| self.counts[n])
+    }
+
+    /// Rows and places of `expert`.
+    pub(crate) fn members(&self, expert: ExpertIdx) -> (&[u32], &[u32]) {
+        let Some(n) = self.number_of(expert) else { return (&[], &[]) };
+        let range = self.starts[n]..self.starts[n] + self.counts[n] as usize;
+        (&self.rows[range.clone()], &self.places[range])
+    }
+
+    fn number_of(&self, expert: ExpertIdx) -> Option<usize> {
+        self.number.get(expert.index()).filter(|n| **n != ABSENT).map(|n| *n as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slotstream_core::{LayerIdx, PassId, Phase, SessionId, Step};
+
+    #[test]
+    fn groups_in_route_order() {
+        let step = Step {
+            pass: PassId::new(0),
+            phase: Phase::Prefill,
+            session: SessionId::new(0),
+            position: 0,
+            tokens: &[0, 0, 0],
+        };
+        let ids = [5, 1, 1, 7, 5, 1].map(ExpertIdx::new);
+        let routing = Routing::new(&step, LayerIdx::new(0), 2, &ids, &[]);
+        let mut grouped = Grouped::default();
+        for _ in 0..2 {
+            grouped.group(&routing, 8);
+            assert_eq!(grouped.experts(), [5, 1, 7].map(ExpertIdx::new));
+            assert_eq!(grouped.members(ExpertIdx::new(1)), (&[0, 1, 2][..], &[1, 2, 5][..]));
+            assert_eq!(grouped.members(ExpertIdx::new(5)), (&[0, 2][..], &[0, 4][..]));
+            assert_eq!(grouped.count(ExpertIdx::new(7)), 1);
+            assert_eq!(grouped.count(ExpertIdx::new(0)), 0);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The graph against goldens computed by transformers 5.24.0 in f32.
+
+mod goldens;
+mod invariance;
+mod rig;
+mod state;
+mod tiny;
