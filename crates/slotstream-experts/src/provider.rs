@@ -236,11 +236,7 @@ impl StreamingExperts {
     }
 
     /// Publishes or aborts the claim of a landed record; gives the record when it is there.
-    fn settle(
-        &mut self,
-        call: &mut Call,
-        landed: Landed,
-    ) -> Result<Settled, ExpertsError> {
+    fn settle(&mut self, call: &mut Call, landed: Landed) -> Result<Settled, ExpertsError> {
         let claim = call.open.get_mut(landed.index).and_then(Option::take);
         let Some(claim) = claim else {
             return Err(ExpertsError::Order { called: "landed", when: "twice for one record" });

@@ -42,10 +42,10 @@ mod error;
 mod load;
 mod model;
 mod pass;
-mod ple;
-mod state;
 #[cfg(test)]
 mod pieces;
+mod ple;
+mod state;
 mod window;
 
 pub use error::QwenError;

@@ -284,7 +284,9 @@ impl Run<'_, '_> {
             add_in_place(ops, h, &added).map_err(&failed)?;
         }
         let (x, inject) = mix(ops, h, &layer.attn_mixer).map_err(&failed)?;
-        let y = self.block(index, &layer.block, &x, &mut state.layers[index], rings).map_err(&failed)?;
+        let y = self
+            .block(index, &layer.block, &x, &mut state.layers[index], rings)
+            .map_err(&failed)?;
         ops.hc_inject(h, &inject, &y).map_err(&failed)?;
         let after = self.probe(Tap::AfterAttention(layer_idx(index)), h, state, experts)?;
         let (x, inject) = mix(ops, h, &layer.mlp_mixer).map_err(&failed)?;

@@ -14,10 +14,10 @@ use slotstream_experts::{RecordIndex, StreamingExperts};
 use slotstream_io::{LaneQueue, MemReader};
 use slotstream_kernels::{Cpu, Kernels, Reference};
 
+use crate::QwenModel;
 use crate::attention::AttentionState;
 use crate::model::Block;
 use crate::state::{LayerState, State};
-use crate::QwenModel;
 
 struct Pieces(Vec<u8>);
 
@@ -47,7 +47,9 @@ fn models() -> Vec<QwenModel> {
     let reader = MemReader::from_files(checkpoint.files(), |_| {}).expect("small");
     let sets: [Arc<dyn Kernels>; 2] = [Arc::new(Reference), Arc::new(Cpu::new(1).expect("one"))];
     let load = |kernels| {
-        QwenModel::builder(&checkpoint, &reader).load(Arc::new(HostOps::new(kernels))).expect("loads")
+        QwenModel::builder(&checkpoint, &reader)
+            .load(Arc::new(HostOps::new(kernels)))
+            .expect("loads")
     };
     sets.map(load).into()
 }
@@ -79,7 +81,8 @@ fn mixers_match() {
         let (mixed, inject) = model.ops.hc_mix(&h, &model.layers[0].attn_mixer).expect("runs");
         assert_close("mixed", &mixed, &pieces.tensor("hc.layer0_attn.mixed"));
         assert_close("inject", &inject.expect("gates"), &pieces.tensor("hc.layer0_attn.inject"));
-        let (out, none) = model.ops.hc_mix(&rows(pieces.tensor("mixer.in")), &model.mixer).expect("runs");
+        let (out, none) =
+            model.ops.hc_mix(&rows(pieces.tensor("mixer.in")), &model.mixer).expect("runs");
         assert_close("mixer", &out, &pieces.tensor("mixer.out"));
         assert!(none.is_none());
     }

@@ -50,8 +50,10 @@ fn streams_routes_and_selections_match() {
 fn assert_selection(what: &str, found: Option<Vec<u32>>, golden: &[i32], rows: usize) {
     let budget = golden.len() / rows;
     for row in 0..rows {
-        let golden: Vec<u32> =
-            golden[row * budget..][..budget].iter().filter_map(|b| u32::try_from(*b).ok()).collect();
+        let golden: Vec<u32> = golden[row * budget..][..budget]
+            .iter()
+            .filter_map(|b| u32::try_from(*b).ok())
+            .collect();
         let own: Vec<u32> = match &found {
             None => (0..((row + 1) / 4) as u32).collect(),
             Some(all) => {

@@ -83,7 +83,8 @@ impl Observer for Watch {
         self.streams.lock().expect("not poisoned").insert(layer.index(), floats(streams));
     }
     fn on_selection(&self, layer: LayerIdx, selection: Option<&Tensor>) {
-        let ids = selection.map(|t| t.flatten_all().and_then(|t| t.to_vec1()).expect("on the host"));
+        let ids =
+            selection.map(|t| t.flatten_all().and_then(|t| t.to_vec1()).expect("on the host"));
         self.selections.lock().expect("not poisoned").insert(layer.index(), ids);
     }
 }
@@ -165,7 +166,8 @@ impl Rig {
     /// Logits of every token, run in chunks of the given size.
     pub(crate) fn all_logits(&mut self, tokens: &[u32], chunk: usize) -> Vec<f32> {
         let mut state = self.state();
-        let run = |chunk| floats(&self.run(&mut state, chunk, Logits::All, None).logits.expect("all"));
+        let run =
+            |chunk| floats(&self.run(&mut state, chunk, Logits::All, None).logits.expect("all"));
         tokens.chunks(chunk).flat_map(run).collect()
     }
 

@@ -38,7 +38,8 @@ fn tokens_and_logits_of_the_three_texts_match() {
 /// Every route is the golden one, but where the golden choice was a matter of rounding: there
 /// the logits of the two experts differ by less than 1e-4.
 fn assert_routes(prompt: &str, rig: &Rig, golden: &[u8], rows: usize) {
-    let (layers, top_k) = (rig.model.config().num_hidden_layers, rig.model.config().num_experts_per_tok);
+    let (layers, top_k) =
+        (rig.model.config().num_hidden_layers, rig.model.config().num_experts_per_tok);
     let experts = rig.model.config().num_experts;
     let mut different = 0;
     for routed in rig.recorder.take() {
