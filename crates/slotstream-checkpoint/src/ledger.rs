@@ -81,9 +81,9 @@ classes! {
     /// Multipliers, offsets and sizes of the n-gram hash.
     NgramConstants = "n-gram constants", "layers";
     /// `embed_tokens`.
-    Embedding = "embed_tokens", "tensors";
+    Embedding = "embed_tokens", "modules";
     /// `lm_head`.
-    Head = "lm_head", "tensors";
+    Head = "lm_head", "modules";
     /// `vision_tower`: not loaded.
     VisionTower = "vision tower", "tensors";
     /// `mtp`: the optional draft head.

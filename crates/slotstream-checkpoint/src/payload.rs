@@ -1,6 +1,7 @@
 //! Checks that need a few bytes of payload, read through a [`RecordReader`].
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use half::f16;
@@ -141,7 +142,7 @@ pub fn read_floats(
     reader: &dyn RecordReader,
 ) -> Result<Vec<f32>, CheckpointError> {
     let wrong = || CheckpointError::TensorDtype {
-        path: checkpoint.files()[info.extent.file().index()].clone(),
+        path: path_of(checkpoint, info),
         tensor: info.name.clone(),
         found: info.dtype.name(),
         expected: "BF16, F16 or F32",
@@ -159,6 +160,11 @@ pub fn read_floats(
         }
         _ => (0..bytes.len() / 2).map(|i| bf16_at(&bytes, i)).collect(),
     })
+}
+
+/// The file that a tensor lies in; empty for a tensor of another checkpoint.
+fn path_of(checkpoint: &Checkpoint, info: &TensorInfo) -> PathBuf {
+    checkpoint.files().get(info.extent.file().index()).cloned().unwrap_or_default()
 }
 
 fn read_bytes(info: &TensorInfo, reader: &dyn RecordReader) -> Result<Vec<u8>, CheckpointError> {
@@ -195,7 +201,7 @@ pub fn verify_ngram_constants(
         for (index, (expected, found)) in values.iter().zip(found).enumerate() {
             if *expected != found {
                 return Err(CheckpointError::NgramConstant {
-                    path: checkpoint.files()[info.extent.file().index()].clone(),
+                    path: path_of(checkpoint, info),
                     tensor: info.name.clone(),
                     index,
                     expected: *expected,

@@ -7,7 +7,6 @@ use serde_json::Value;
 use slotstream_core::{AffineFormat, LayerIdx, Matrix};
 
 use crate::CheckpointError;
-use crate::config::expect_object;
 use crate::json::{self, Fields};
 use crate::names::{canonical, expert_module};
 
@@ -93,9 +92,7 @@ impl Quantization {
         let mut overrides = BTreeMap::new();
         for (key, value) in block.map() {
             let format = match value {
-                Value::Object(_) => {
-                    Some(parse_format(block, key, expect_object(block, key, value)?)?)
-                }
+                Value::Object(map) => Some(parse_format(block, key, map)?),
                 Value::Bool(false) if key.contains('.') => None,
                 Value::Bool(true) if key.contains('.') => Some(default),
                 other if key.contains('.') => {

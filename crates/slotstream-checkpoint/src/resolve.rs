@@ -1,6 +1,6 @@
 //! Joins what the headers hold with what the config asks for.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use slotstream_core::{Extent, FileId};
@@ -40,7 +40,7 @@ pub(crate) fn resolve(
     check_layers(config, &by_name)?;
     let expected = expected_tensors(config)?;
     check_complete(folder, &expected, &by_name)?;
-    check_overrides(config, &expected, &by_name)?;
+    check_overrides_match(config, &by_name)?;
     for want in &expected {
         if let Some(i) = by_name.get(&want.name) {
             let Found { info, file, purpose } = &mut found[*i];
@@ -49,6 +49,7 @@ pub(crate) fn resolve(
         }
     }
     assign_optional(folder, &mut found)?;
+    check_overrides_used(config, &expected)?;
     let mut by_file = vec![Vec::new(); shards.len()];
     let (mut tensors, mut units) = (Vec::new(), Vec::new());
     for (i, Found { mut info, file, purpose }) in found.into_iter().enumerate() {
@@ -150,29 +151,39 @@ fn check_complete(
     Err(CheckpointError::MissingTensors { folder: folder.into(), tensors: missing })
 }
 
-/// An override that changes nothing would be silently lost, and the module read in a format that
+/// An override that matches nothing would be silently lost, and the module read in a format that
 /// it does not have.
-fn check_overrides(
+fn check_overrides_match(
     config: &TextConfig,
-    expected: &[ExpectedTensor],
     by_name: &HashMap<String, usize>,
 ) -> Result<(), CheckpointError> {
-    let quantized: BTreeSet<&str> =
-        expected.iter().filter_map(|want| want.name.strip_suffix(".scales")).collect();
-    for (module, format) in &config.quantization.overrides {
-        let present = by_name.contains_key(&format!("{module}.weight"));
-        let optional = is_vision(module) || is_draft(module);
-        let reason = if !present {
-            "matches no module: no tensor has that name"
-        } else if format.is_some() && !optional && !quantized.contains(module.as_str()) {
-            "names a module that is not quantized"
-        } else {
-            continue;
-        };
-        let (path, module) = (config.path.clone(), module.clone());
-        return Err(CheckpointError::OverrideUnused { path, module, reason });
+    let mut modules = config.quantization.overrides.keys();
+    match modules.find(|module| !by_name.contains_key(&format!("{module}.weight"))) {
+        None => Ok(()),
+        Some(module) => Err(unused(config, module, "matches no module: no tensor has that name")),
     }
-    Ok(())
+}
+
+/// An override of a module that is not quantized would change nothing either.
+fn check_overrides_used(
+    config: &TextConfig,
+    expected: &[ExpectedTensor],
+) -> Result<(), CheckpointError> {
+    let quantized: HashSet<&str> =
+        expected.iter().filter_map(|want| want.name.strip_suffix(".scales")).collect();
+    let unused_one = config.quantization.overrides.iter().find(|(module, format)| {
+        let optional = is_vision(module) || is_draft(module);
+        format.is_some() && !optional && !quantized.contains(module.as_str())
+    });
+    match unused_one {
+        None => Ok(()),
+        Some((module, _)) => Err(unused(config, module, "names a module that is not quantized")),
+    }
+}
+
+fn unused(config: &TextConfig, module: &str, reason: &'static str) -> CheckpointError {
+    let (path, module) = (config.path.clone(), module.to_owned());
+    CheckpointError::OverrideUnused { path, module, reason }
 }
 
 fn check_tensor(

@@ -61,7 +61,6 @@ fn ledger_of_the_published_checkpoint() {
         (C::DraftHead, 0, 0),
     ] {
         let row = ledger.row(class);
-        // The ledger's classes of single matrices count one each.
         assert_eq!((row.count, row.bytes), (count, bytes), "{class:?}");
     }
     let text = ledger.to_string();
@@ -69,6 +68,9 @@ fn ledger_of_the_published_checkpoint() {
         assert!(text.contains(number), "{text}");
     }
     assert!(text.contains("2,764,800"), "{text}");
+    let json = serde_json::to_value(ledger).expect("serializable");
+    assert_eq!(json["rows"][0]["class"], "routed-experts");
+    assert_eq!(json["total_bytes"], 103_769_745_912_u64);
     // The index of the published checkpoint has this size: every name is right to the letter.
     let index = folder.path().join("model.safetensors.index.json");
     assert_eq!(index.metadata().expect("there").len(), 317_973);

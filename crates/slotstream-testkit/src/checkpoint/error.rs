@@ -27,7 +27,7 @@ pub enum WriteError {
         /// The config or folder.
         path: PathBuf,
         /// What is wrong with it.
-        source: CheckpointError,
+        source: Box<CheckpointError>,
     },
     /// JSON that cannot be edited, because it does not parse.
     #[error("{} holds no JSON object", path.display())]
@@ -57,7 +57,7 @@ impl WriteError {
     }
 
     pub(crate) fn source_of(path: &Path, source: CheckpointError) -> Self {
-        Self::Source { path: path.into(), source }
+        Self::Source { path: path.into(), source: Box::new(source) }
     }
 
     pub(crate) fn json(path: &Path, source: serde_json::Error) -> Self {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 use slotstream_checkpoint::{Dtype, NgramConstants, TextConfig, expected_tensors};
 
@@ -234,11 +233,8 @@ fn cut(tensors: Vec<SpecTensor>, limit: u64) -> Vec<Vec<SpecTensor>> {
     files
 }
 
-/// Writes JSON with an indent of four, as the published files have.
+/// Writes JSON with an indent of two, as the published index has.
 pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), WriteError> {
-    let mut bytes = Vec::new();
-    let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut writer = serde_json::Serializer::with_formatter(&mut bytes, format);
-    value.serialize(&mut writer).map_err(|e| WriteError::json(path, e))?;
+    let bytes = serde_json::to_vec_pretty(value).map_err(|e| WriteError::json(path, e))?;
     fs::write(path, bytes).map_err(|e| WriteError::io(path, "write", e))
 }
