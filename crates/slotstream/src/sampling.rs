@@ -72,22 +72,12 @@ impl SamplingParams {
 
     /// The values recommended for Qwen3.8 models while they think: temperature 1, top-p 0.95,
     /// top-k 20.
-    pub const THINKING: Self = Self {
-        temperature: 1.0,
-        top_k: 20,
-        top_p: 0.95,
-        ..Self::GREEDY
-    };
+    pub const THINKING: Self = Self { temperature: 1.0, top_k: 20, top_p: 0.95, ..Self::GREEDY };
 
     /// The values recommended for Qwen3.8 models with thinking switched off: temperature 0.7,
     /// top-p 0.8, top-k 20, presence penalty 1.5.
-    pub const NON_THINKING: Self = Self {
-        temperature: 0.7,
-        top_k: 20,
-        top_p: 0.8,
-        presence_penalty: 1.5,
-        ..Self::GREEDY
-    };
+    pub const NON_THINKING: Self =
+        Self { temperature: 0.7, top_k: 20, top_p: 0.8, presence_penalty: 1.5, ..Self::GREEDY };
 
     /// The settings that a checkpoint's `generation_config.json` asks for.
     ///
@@ -95,10 +85,8 @@ impl SamplingParams {
     /// and every other absent filter is off. The values are checked by [`Sampler::new`].
     #[must_use]
     pub fn from_generation_config(config: &GenerationDefaults) -> Self {
-        let penalised = Self {
-            repetition_penalty: config.repetition_penalty.unwrap_or(1.0),
-            ..Self::GREEDY
-        };
+        let penalised =
+            Self { repetition_penalty: config.repetition_penalty.unwrap_or(1.0), ..Self::GREEDY };
         if config.do_sample != Some(true) {
             return penalised;
         }
@@ -117,11 +105,7 @@ impl SamplingParams {
     /// [`SamplingError::Parameter`] with the first field that is out of range.
     pub fn validate(&self) -> Result<(), SamplingError> {
         let legal = |field, value: f32, range, legal: bool| {
-            if legal {
-                Ok(())
-            } else {
-                Err(SamplingError::Parameter { field, value, range })
-            }
+            if legal { Ok(()) } else { Err(SamplingError::Parameter { field, value, range }) }
         };
         let penalty = |value: f32| (-2.0..=2.0).contains(&value);
         let (temperature, repetition) = (self.temperature, self.repetition_penalty);
@@ -137,12 +121,7 @@ impl SamplingParams {
             "above 0 and at most 1 (1 is off)",
             self.top_p > 0.0 && self.top_p <= 1.0,
         )?;
-        legal(
-            "min_p",
-            self.min_p,
-            "from 0 to 1 (0 is off)",
-            (0.0..=1.0).contains(&self.min_p),
-        )?;
+        legal("min_p", self.min_p, "from 0 to 1 (0 is off)", (0.0..=1.0).contains(&self.min_p))?;
         legal(
             "repetition_penalty",
             repetition,
@@ -150,18 +129,8 @@ impl SamplingParams {
             repetition.is_finite() && repetition > 0.0,
         )?;
         let range = "from -2 to 2 (0 is off)";
-        legal(
-            "presence_penalty",
-            self.presence_penalty,
-            range,
-            penalty(self.presence_penalty),
-        )?;
-        legal(
-            "frequency_penalty",
-            self.frequency_penalty,
-            range,
-            penalty(self.frequency_penalty),
-        )
+        legal("presence_penalty", self.presence_penalty, range, penalty(self.presence_penalty))?;
+        legal("frequency_penalty", self.frequency_penalty, range, penalty(self.frequency_penalty))
     }
 
     /// Whether every draw is the highest logit.

@@ -7,8 +7,9 @@ use std::cmp::Ordering;
 /// `f64::exp` calls the platform's math library, whose last bit differs between systems. Results
 /// below 2^-1021 are 0.
 pub(super) fn exp(x: f64) -> f64 {
-    const LN_2_HIGH: f64 = 6.931_471_803_691_238_2e-1;
-    const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+    /// ln(2) in two parts, the first with so few bits that its product with `k` is exact.
+    const LN_2_HIGH: f64 = f64::from_bits(0x3fe6_2e42_fee0_0000);
+    const LN_2_LOW: f64 = f64::from_bits(0x3dea_39ef_3579_3c76);
     /// 1/13!, 1/12!, ..., 1/1!, 1/0!; the remainder at |r| <= ln(2)/2 is below 5e-18.
     const TERMS: [f64; 14] = [
         1.0 / 6_227_020_800.0,
@@ -38,10 +39,7 @@ pub(super) fn exp(x: f64) -> f64 {
 
 /// Higher logits first, of equal ones the lower id: a total order of tokens without NaN.
 pub(super) fn more_likely(logits: &[f32], a: u32, b: u32) -> Ordering {
-    logits[b as usize]
-        .partial_cmp(&logits[a as usize])
-        .unwrap_or(Ordering::Equal)
-        .then(a.cmp(&b))
+    logits[b as usize].partial_cmp(&logits[a as usize]).unwrap_or(Ordering::Equal).then(a.cmp(&b))
 }
 
 /// How many of the leading `weights` (descending) the smallest set with at least `share` of

@@ -79,14 +79,8 @@ impl Sampler {
         }
         let ordered = self.weigh(self.logits[best as usize]);
         let index = pick(&self.weights, self.rng.uniform());
-        let index = index.ok_or(SamplingError::NoCandidate {
-            vocabulary: logits.len(),
-        })?;
-        Ok(if ordered {
-            self.order[index]
-        } else {
-            index as u32
-        })
+        let index = index.ok_or(SamplingError::NoCandidate { vocabulary: logits.len() })?;
+        Ok(if ordered { self.order[index] } else { index as u32 })
     }
 
     /// Fills `self.logits` with the penalised logits. Finite values stay finite.
@@ -94,11 +88,7 @@ impl Sampler {
         let vocabulary = logits.len();
         for (position, &token) in generated.iter().enumerate() {
             if token as usize >= vocabulary {
-                return Err(SamplingError::Generated {
-                    token,
-                    position,
-                    vocabulary,
-                });
+                return Err(SamplingError::Generated { token, position, vocabulary });
             }
         }
         self.logits.clear();
@@ -252,7 +242,5 @@ fn most_likely(logits: &[f32]) -> Result<u32, SamplingError> {
             best = Some(token as u32);
         }
     }
-    best.ok_or(SamplingError::NoCandidate {
-        vocabulary: logits.len(),
-    })
+    best.ok_or(SamplingError::NoCandidate { vocabulary: logits.len() })
 }

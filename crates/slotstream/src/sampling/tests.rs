@@ -5,10 +5,7 @@ use super::rng::Rng;
 use super::{GenerationDefaults, Sampler, SamplingError, SamplingParams};
 use slotstream_core::ErrorKind;
 
-const SAMPLED: SamplingParams = SamplingParams {
-    temperature: 1.0,
-    ..SamplingParams::GREEDY
-};
+const SAMPLED: SamplingParams = SamplingParams { temperature: 1.0, ..SamplingParams::GREEDY };
 
 fn sampler(params: SamplingParams) -> Sampler {
     Sampler::new(params).unwrap()
@@ -18,10 +15,9 @@ fn sampler(params: SamplingParams) -> Sampler {
 /// can be drawn with their weights, in the order in which the draw walks over them.
 fn oracle(params: &SamplingParams, logits: &[f32], generated: &[u32]) -> Vec<(u32, f64)> {
     let mut penalised = logits.to_vec();
-    for token in 0..logits.len() {
+    for (token, l) in penalised.iter_mut().enumerate() {
         let count = generated.iter().filter(|id| **id as usize == token).count();
         if count > 0 {
-            let l = &mut penalised[token];
             *l = if *l > 0.0 {
                 *l / params.repetition_penalty
             } else {
@@ -50,8 +46,8 @@ fn oracle(params: &SamplingParams, logits: &[f32], generated: &[u32]) -> Vec<(u3
         kept.truncate(reaches.map_or(kept.len(), |at| at + 1));
     }
     kept.retain(|(_, w)| *w >= f64::from(params.min_p));
-    let unordered = params.top_p == 1.0
-        && (params.top_k == 0 || params.top_k as usize >= logits.len());
+    let unordered =
+        params.top_p == 1.0 && (params.top_k == 0 || params.top_k as usize >= logits.len());
     if unordered {
         kept.sort_by_key(|(id, _)| *id);
     }
@@ -114,14 +110,8 @@ fn a_seed_means_the_same_tokens_for_ever() {
         ((2.0, 10, 1.0, 0.25), [31, 39, 9, 6, 31, 28, 25, 17, 14, 9, 28, 31, 17, 25, 3, 28]),
     ];
     for ((temperature, top_k, top_p, min_p), expected) in cases {
-        let params = SamplingParams {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed: 42,
-            ..SamplingParams::GREEDY
-        };
+        let params =
+            SamplingParams { temperature, top_k, top_p, min_p, seed: 42, ..SamplingParams::GREEDY };
         let mut sampler = sampler(params);
         let got: Vec<u32> = (0..16).map(|_| sampler.sample(&logits, &[]).unwrap()).collect();
         assert_eq!(got, expected, "{params:?}");
@@ -247,27 +237,13 @@ fn generation_config_follows_do_sample() {
         top_p: Some(0.95),
         ..GenerationDefaults::default()
     };
-    let expected = SamplingParams {
-        temperature: 0.8,
-        top_k: 40,
-        top_p: 0.95,
-        ..SamplingParams::GREEDY
-    };
+    let expected =
+        SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, ..SamplingParams::GREEDY };
     assert_eq!(SamplingParams::from_generation_config(&bundled), expected);
-    let greedy = GenerationDefaults {
-        do_sample: None,
-        repetition_penalty: Some(1.1),
-        ..bundled
-    };
-    let expected = SamplingParams {
-        repetition_penalty: 1.1,
-        ..SamplingParams::GREEDY
-    };
+    let greedy = GenerationDefaults { do_sample: None, repetition_penalty: Some(1.1), ..bundled };
+    let expected = SamplingParams { repetition_penalty: 1.1, ..SamplingParams::GREEDY };
     assert_eq!(SamplingParams::from_generation_config(&greedy), expected);
-    let bare = GenerationDefaults {
-        do_sample: Some(true),
-        ..GenerationDefaults::default()
-    };
+    let bare = GenerationDefaults { do_sample: Some(true), ..GenerationDefaults::default() };
     assert_eq!(SamplingParams::from_generation_config(&bare), SAMPLED);
 }
 
