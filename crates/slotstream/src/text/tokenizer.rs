@@ -1,0 +1,174 @@
+//! The checkpoint's own `tokenizer.json`.
+
+#[cfg(test)]
+pub(in crate::text) mod tests;
+
+use std::error::Error;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+use tokenizers::DecoderWrapper;
+
+use super::TextError;
+
+/// The most that is read of a `tokenizer.json`; that of a 248,077-token vocabulary has 13 MB.
+const FILE_LIMIT: u64 = 256 << 20;
+
+/// Text to token ids and back, by a Hugging Face `tokenizer.json`. Cloning is cheap.
+#[derive(Clone)]
+pub struct Tokenizer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: tokenizers::Tokenizer,
+    path: PathBuf,
+    special: Vec<u32>,
+    ids: usize,
+    byte_level: bool,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` at `path` for a model of `vocab_size` embeddings.
+    ///
+    /// Ids that the tokenizer leaves unused below `vocab_size` are fine. Truncation and padding
+    /// settings in the file are ignored: a prompt is never cut or filled up silently.
+    ///
+    /// # Errors
+    /// [`TextError::Read`], [`TextError::TooLarge`] and [`TextError::Json`] for the file;
+    /// [`TextError::Vocabulary`] if it has an id that is not below `vocab_size`.
+    pub fn load(path: &Path, vocab_size: usize) -> Result<Self, TextError> {
+        let bytes = read_limited(path, FILE_LIMIT)?;
+        let inner = parse(&bytes).map_err(|source| TextError::Json {
+            path: path.into(),
+            expected: "a tokenizer.json of the tokenizers library",
+            source,
+        })?;
+        let added = inner.get_added_tokens_decoder();
+        let mut special: Vec<u32> =
+            added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+        special.sort_unstable();
+        let highest = inner.get_vocab(false).into_values().chain(added.into_keys()).max();
+        let ids = highest.map_or(0, |id| id as usize + 1);
+        if let Some(id) = highest.filter(|_| ids > vocab_size) {
+            return Err(TextError::Vocabulary {
+                path: path.into(),
+                id,
+                token: inner.id_to_token(id).unwrap_or_default(),
+                vocab_size,
+            });
+        }
+        let byte_level = matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        Ok(Self { shared: Arc::new(Shared { inner, path: path.into(), special, ids, byte_level }) })
+    }
+
+    /// Token ids of `text`.
+    ///
+    /// Special tokens spelled out in the text (`<|im_start|>`) become their ids, as a rendered
+    /// chat template needs it; so do those in a raw prompt. `add_special` lets the tokenizer add
+    /// its own (a start token, say) around it: false for text from a chat template.
+    ///
+    /// # Errors
+    /// [`TextError::Encode`] if the tokenizer refuses the text.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, TextError> {
+        match self.shared.inner.encode_fast(text, add_special) {
+            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+            Err(source) => {
+                Err(TextError::Encode { path: self.shared.path.clone(), bytes: text.len(), source })
+            }
+        }
+    }
+
+    /// Text of `ids` as a whole, without special tokens if `skip_special`.
+    ///
+    /// Bytes that are not UTF-8 become U+FFFD. Ids that are no token (the padding of a model's
+    /// vocabulary) give nothing.
+    ///
+    /// # Errors
+    /// [`TextError::Decode`] if the tokenizer refuses the ids.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
+        let decoded = self.shared.inner.decode(ids, skip_special);
+        decoded.map_err(|source| TextError::Decode {
+            path: self.shared.path.clone(),
+            ids: ids.len(),
+            source,
+        })
+    }
+
+    /// The vocabulary's spelling of a token, in which a byte-level tokenizer writes a space as
+    /// `Ġ`; `None` if the id is no token.
+    #[must_use]
+    pub fn token_text(&self, id: u32) -> Option<String> {
+        self.shared.inner.id_to_token(id)
+    }
+
+    /// The id of a token in the vocabulary's spelling.
+    #[must_use]
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.shared.inner.token_to_id(token)
+    }
+
+    /// Ids of the tokens marked special, ascending: the ones that `skip_special` leaves out.
+    #[must_use]
+    pub fn special_ids(&self) -> &[u32] {
+        &self.shared.special
+    }
+
+    /// Highest token id plus one, at most the model's `vocab_size`.
+    #[must_use]
+    pub fn id_bound(&self) -> usize {
+        self.shared.ids
+    }
+
+    /// The file it was read from.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Whether text is the tokens' bytes strung together, so that it can be decoded byte by byte.
+    pub(super) fn is_byte_level(&self) -> bool {
+        self.shared.byte_level
+    }
+
+    /// The spelling of a token that decoding keeps.
+    pub(super) fn decoded_token(&self, id: u32, skip_special: bool) -> Option<String> {
+        let added = self.shared.inner.get_added_vocabulary();
+        self.token_text(id).filter(|token| !skip_special || !added.is_special_token(token))
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("path", &self.shared.path)
+            .field("id_bound", &self.shared.ids)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The tokenizer in these bytes, without truncation and padding.
+fn parse(bytes: &[u8]) -> Result<tokenizers::Tokenizer, Box<dyn Error + Send + Sync>> {
+    // The library panics on some files that are no JSON: check that first, and catch the rest.
+    serde_json::from_slice::<IgnoredAny>(bytes)?;
+    let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(bytes));
+    let mut inner = parsed.map_err(|_| "the tokenizers library failed on it")??;
+    inner.with_padding(None);
+    inner.with_truncation(None)?;
+    Ok(inner)
+}
+
+/// Reads a file of at most `limit` bytes.
+pub(super) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, TextError> {
+    let failed = |source| TextError::Read { path: path.into(), source };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    let read = file.take(limit + 1).read_to_end(&mut bytes);
+    if read.map_err(failed)? as u64 > limit {
+        return Err(TextError::TooLarge { path: path.into(), limit });
+    }
+    Ok(bytes)
+}
