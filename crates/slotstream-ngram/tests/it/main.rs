@@ -6,6 +6,7 @@ mod faults;
 mod fixture;
 mod golden;
 mod hash;
+mod loaded;
 mod plan;
 mod queues;
 mod store;

@@ -1,0 +1,175 @@
+//! The facade's error: whatever a part answered, or the engine's own refusals.
+
+use std::path::PathBuf;
+
+use slotstream_core::ErrorKind;
+
+use crate::MemoryPlan;
+
+/// Anything that can go wrong between a model folder and a token.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The checkpoint is not valid.
+    #[error(transparent)]
+    Checkpoint(Box<slotstream_checkpoint::CheckpointError>),
+    /// The shards could not be opened, or the lanes not started.
+    #[error(transparent)]
+    Io(slotstream_io::IoError),
+    /// The pool or its policy refused.
+    #[error(transparent)]
+    Cache(slotstream_cache::CacheError),
+    /// The policy's name is not known.
+    #[error(transparent)]
+    Policy(slotstream_cache::PolicyNameError),
+    /// The experts could not be provided.
+    #[error(transparent)]
+    Experts(slotstream_experts::ExpertsError),
+    /// The n-gram store refused.
+    #[error(transparent)]
+    Ngram(slotstream_ngram::NgramError),
+    /// The graph could not be loaded or run.
+    #[error(transparent)]
+    Model(Box<slotstream_qwen::QwenError>),
+    /// The kernels refused.
+    #[error(transparent)]
+    Kernels(slotstream_kernels::CpuError),
+    /// The logits or the sampling parameters are unusable.
+    #[error(transparent)]
+    Sampling(crate::sampling::SamplingError),
+    /// Tokenizer, template or stop string.
+    #[cfg(feature = "text")]
+    #[error(transparent)]
+    Text(Box<crate::text::TextError>),
+    /// A reader of somebody else could not be opened.
+    #[error("the given reader could not be opened")]
+    #[non_exhaustive]
+    Reader {
+        /// Its own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The plan does not fit the budget.
+    #[error(
+        "{budget} bytes are not enough: {fixed} bytes are needed besides the pool, and the \
+         smallest pool of {floor_slots} slots x {stride} bytes adds {floor_bytes}; give at least \
+         {} bytes, a shorter context or a smaller chunk",
+        fixed + floor_bytes
+    )]
+    #[non_exhaustive]
+    Budget {
+        /// Bytes that may be used.
+        budget: u64,
+        /// Bytes of everything but the pool.
+        fixed: u64,
+        /// Slots of the smallest pool.
+        floor_slots: usize,
+        /// Bytes of one slot.
+        stride: u64,
+        /// Bytes of the smallest pool.
+        floor_bytes: u64,
+        /// The plan with the smallest pool.
+        plan: Box<MemoryPlan>,
+    },
+    /// An option is out of range.
+    #[error("{option} = {value}: expected {expected}")]
+    #[non_exhaustive]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be legal.
+        expected: &'static str,
+    },
+    /// A device that this build cannot use.
+    #[error("device {device}: {why}")]
+    #[non_exhaustive]
+    Device {
+        /// The device asked for.
+        device: &'static str,
+        /// Why it cannot be used.
+        why: &'static str,
+    },
+    /// A token was asked for before a prompt was given.
+    #[error("there is no prompt: call prefill with at least one token first")]
+    #[non_exhaustive]
+    NoPrompt {},
+    /// A snapshot of another engine or session.
+    #[error("the snapshot was taken by {found}, this is {expected}")]
+    #[non_exhaustive]
+    ForeignSnapshot {
+        /// This engine's model folder.
+        expected: String,
+        /// The snapshot's.
+        found: String,
+    },
+    /// Text was asked for and the model has no tokenizer.
+    #[cfg(feature = "text")]
+    #[error("{} is missing; use token ids, or put the tokenizer beside the model", path.display())]
+    #[non_exhaustive]
+    NoTokenizer {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A policy or forecaster panicked earlier and the engine could not be set right.
+    #[error("the engine is unusable since a panic in an earlier pass; build a new one")]
+    #[non_exhaustive]
+    Poisoned {
+        /// The model folder.
+        folder: PathBuf,
+    },
+}
+
+impl Error {
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Checkpoint(e) => e.kind(),
+            Self::Io(e) => e.kind(),
+            Self::Cache(e) => e.kind(),
+            Self::Experts(e) => e.kind(),
+            Self::Ngram(e) => e.kind(),
+            Self::Model(e) => e.kind(),
+            Self::Sampling(e) => e.kind(),
+            #[cfg(feature = "text")]
+            Self::Text(e) => e.kind(),
+            #[cfg(feature = "text")]
+            Self::NoTokenizer { .. } => ErrorKind::User,
+            Self::Policy(_)
+            | Self::Kernels(_)
+            | Self::Budget { .. }
+            | Self::Option { .. }
+            | Self::Device { .. }
+            | Self::NoPrompt {}
+            | Self::ForeignSnapshot { .. } => ErrorKind::User,
+            Self::Reader { .. } => ErrorKind::Transient,
+            Self::Poisoned { .. } => ErrorKind::Bug,
+        }
+    }
+}
+
+macro_rules! from {
+    ($($variant:ident($source:ty)),+ $(,)?) => {$(
+        impl From<$source> for Error {
+            fn from(source: $source) -> Self {
+                Self::$variant(source.into())
+            }
+        }
+    )+};
+}
+
+from!(
+    Checkpoint(slotstream_checkpoint::CheckpointError),
+    Io(slotstream_io::IoError),
+    Cache(slotstream_cache::CacheError),
+    Policy(slotstream_cache::PolicyNameError),
+    Experts(slotstream_experts::ExpertsError),
+    Ngram(slotstream_ngram::NgramError),
+    Model(slotstream_qwen::QwenError),
+    Kernels(slotstream_kernels::CpuError),
+    Sampling(crate::sampling::SamplingError),
+);
+
+#[cfg(feature = "text")]
+from!(Text(crate::text::TextError));
