@@ -6,7 +6,7 @@
 use std::{hint::black_box, time::Duration};
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use slotstream_core::{AffineFormat, ExpertShape, RecordLayout, f32_to_bf16};
+use slotstream_core::{AffineFormat, ExpertShape, Part, RecordLayout, f32_to_bf16};
 use slotstream_kernels::{AffineMatrix, Cpu, ExpertRows, Kernels, Reference};
 
 const FORMAT: AffineFormat = AffineFormat::Q4_G64;
@@ -108,13 +108,13 @@ fn experts(criterion: &mut Criterion) {
     let mut bytes = random_bytes(SET / layout.stride() * layout.stride());
     for record in bytes.chunks_exact_mut(layout.stride()) {
         for piece in layout.pieces() {
-            if piece.part != slotstream_core::Part::Weight {
+            if piece.part != Part::Weight {
                 record[piece.offset..piece.offset + piece.len]
                     .copy_from_slice(&bf16(0.01, piece.len));
             }
         }
     }
-    let (records, _) = (bytes.len() / layout.stride(), ());
+    let records = bytes.len() / layout.stride();
     let (x, mut out) = (values(2560), vec![0.0; 10 * 2560]);
     let mut group = criterion.benchmark_group("ten experts");
     configure(&mut group, 10 * layout.payload_len());

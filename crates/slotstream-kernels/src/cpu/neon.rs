@@ -1,5 +1,7 @@
 //! Sixteen lanes in four NEON registers.
 
+#![allow(unused_unsafe, reason = "safe to call where NEON is part of the target's baseline")]
+
 use std::arch::aarch64::*;
 
 use slotstream_core::bf16_to_f32;

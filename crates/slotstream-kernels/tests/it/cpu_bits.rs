@@ -27,16 +27,13 @@ fn corner(all: &[f32], m: usize, n: usize) -> Vec<f32> {
     all.chunks_exact(N).take(m).flat_map(|row| &row[..n]).copied().collect()
 }
 
+/// The product of `x` with the first `n` weight rows.
+type Product<'a> = &'a dyn Fn(&dyn Kernels, &[f32], usize) -> Vec<f32>;
+
 /// Calls `matmul(set, x, n)` for every set, number of threads, `n` and `m`: all must give the
 /// bits of the scalar set on one thread, and those must be right.
-fn sweep(
-    k: usize,
-    oracle: &[(f64, f64)],
-    x: &[f32],
-    what: &str,
-    matmul: &dyn Fn(&dyn Kernels, &[f32], usize) -> Vec<f32>,
-) {
-    let scalar = Cpu::with_instruction_set(1, InstructionSet::Scalar).unwrap();
+fn sweep(k: usize, oracle: &[(f64, f64)], x: &[f32], what: &str, matmul: Product<'_>) {
+    let scalar = Cpu::with_instruction_set(1, InstructionSet::Scalar).expect("everywhere");
     let expected = matmul(&scalar, x, N);
     assert_right(&expected, oracle, what);
     assert_right(&matmul(&Reference, x, N), oracle, what);

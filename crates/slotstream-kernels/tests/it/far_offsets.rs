@@ -11,7 +11,7 @@ const FORMAT: AffineFormat = AffineFormat::Q4_G64;
 
 /// Memory that costs nothing until it is written.
 fn sparse(len: usize) -> MmapMut {
-    MmapOptions::new().len(len).map_anon().unwrap()
+    MmapOptions::new().len(len).map_anon().expect("address space")
 }
 
 #[test]

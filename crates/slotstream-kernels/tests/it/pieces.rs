@@ -13,12 +13,12 @@ struct Pieces(Vec<u8>);
 impl Pieces {
     fn load() -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pieces.safetensors");
-        Self(std::fs::read(path).unwrap())
+        Self(std::fs::read(path).expect("the fixture"))
     }
 
     fn bytes(&self, name: &str, dtype: Dtype) -> Vec<u8> {
-        let tensors = SafeTensors::deserialize(&self.0).unwrap();
-        let tensor = tensors.tensor(name).unwrap();
+        let tensors = SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        let tensor = tensors.tensor(name).expect(name);
         assert_eq!(tensor.dtype(), dtype, "{name}");
         tensor.data().to_vec()
     }
