@@ -26,6 +26,7 @@
 //! assert_eq!(out, [16.0]);
 //! ```
 
+#[expect(unsafe_code, reason = "intrinsics, and outputs that threads write in turn")]
 mod cpu;
 mod kernels;
 mod matrix;

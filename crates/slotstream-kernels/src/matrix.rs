@@ -146,6 +146,13 @@ impl<'a> AffineMatrix<'a> {
     }
 }
 
+impl<'a> AffineMatrix<'a> {
+    /// bf16 biases of a row and of all rows after it.
+    pub(crate) fn biases_from(&self, row: usize) -> &'a [u8] {
+        &self.biases[row * 2 * self.format.row_groups(self.cols)..]
+    }
+}
+
 /// A bf16 matrix `[rows, cols]`, little-endian and at any alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bf16Matrix<'a> {

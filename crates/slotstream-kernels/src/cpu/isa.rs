@@ -45,7 +45,6 @@ impl InstructionSet {
             }
             #[cfg(target_arch = "aarch64")]
             Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
-            #[allow(unreachable_patterns, reason = "the sets of the other architectures")]
             _ => false,
         }
     }

@@ -1,22 +1,66 @@
 //! The op set with SIMD and threads.
+//!
+//! All instruction sets run the same generic code over sixteen lanes (`lanes.rs`), whatever the
+//! width of their registers, and so add in the same order (`tile.rs`) and give the same bits.
 
+mod affine;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod bf16;
+mod dispatch;
 mod error;
+mod experts;
 mod isa;
+mod lanes;
+mod matmul;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod pack;
+mod rows;
+mod scalar;
+mod threads;
+mod tile;
 
-pub use error::CpuError;
-pub use isa::InstructionSet;
+use std::{cell::RefCell, thread::LocalKey};
 
-use crate::Kernels;
+use slotstream_core::RecordLayout;
 
-/// The op set on the CPU: SIMD chosen at run time, work spread over `threads` threads.
+use self::{dispatch::Weights, experts::Scratch, pack::Buffer, threads::Threads};
+use crate::{AffineMatrix, Bf16Matrix, ExpertRows, Kernels};
+
+pub use self::{error::CpuError, isa::InstructionSet};
+
+thread_local! {
+    static BUFFER: RefCell<Buffer> = RefCell::default();
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Lends what a thread keeps between calls. It is taken out meanwhile: a thread that waits for
+/// others may be given another call to work on, which then starts with nothing.
+fn kept<T: Default>(key: &'static LocalKey<RefCell<T>>, call: impl FnOnce(&mut T)) {
+    let mut scratch = key.take();
+    call(&mut scratch);
+    key.set(scratch);
+}
+
+/// The op set on the CPU: SIMD chosen at run time, work spread over threads.
+///
+/// Matrix products, expert MLPs and dequantized rows have their own code; the rest is the
+/// reference, composed operations with these products inside. The bits of a result are the same
+/// for every instruction set, number of threads and number of rows in the call.
+///
+/// Each thread that calls keeps scratch for 32 rows of the widest `x` it ever gave.
 #[derive(Debug)]
 pub struct Cpu {
     isa: InstructionSet,
-    threads: usize,
+    threads: Threads,
 }
 
 impl Cpu {
-    /// The best instruction set of this machine on `threads` threads, the caller's included.
+    /// The best instruction set of this machine on `threads` threads: the caller's and
+    /// `threads - 1` of its own, which sleep between calls.
     ///
     /// # Errors
     /// [`CpuError`] when `threads` is 0 or threads cannot be started.
@@ -29,18 +73,49 @@ impl Cpu {
     /// # Errors
     /// As [`new`](Self::new), and when this machine lacks the instruction set.
     pub fn with_instruction_set(threads: usize, isa: InstructionSet) -> Result<Self, CpuError> {
-        if threads == 0 {
-            return Err(CpuError::NoThreads);
-        }
         if !isa.is_available() {
             return Err(CpuError::Unavailable { wanted: isa, best: InstructionSet::detect() });
         }
-        Ok(Self { isa, threads })
+        Ok(Self { isa, threads: Threads::new(threads)? })
+    }
+
+    /// The instruction set in use.
+    #[must_use]
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.isa
+    }
+
+    /// Threads, the caller's included.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads.count()
     }
 }
 
 impl Kernels for Cpu {
     fn name(&self) -> String {
-        format!("{} x {}", self.isa, self.threads)
+        format!("{} x {}", self.isa, self.threads())
+    }
+
+    fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {
+        kept(&BUFFER, |buffer| self.matmul(buffer, x, &Weights::Affine(*w), out));
+    }
+
+    fn affine_rows(&self, w: &AffineMatrix<'_>, ids: &[u32], out: &mut [f32]) {
+        self.rows(w, ids, out);
+    }
+
+    fn bf16_matmul(&self, x: &[f32], w: &Bf16Matrix<'_>, out: &mut [f32]) {
+        kept(&BUFFER, |buffer| self.matmul(buffer, x, &Weights::Bf16(*w), out));
+    }
+
+    fn expert_mlp(
+        &self,
+        layout: &RecordLayout,
+        x: &[f32],
+        experts: &[ExpertRows<'_>],
+        out: &mut [f32],
+    ) {
+        kept(&SCRATCH, |scratch| self.experts(scratch, layout, x, experts, out));
     }
 }

@@ -27,6 +27,7 @@ pub use attention::indexed_attention;
 pub use bf16::bf16_matmul;
 pub use conv::conv_silu;
 pub use delta::gated_delta;
+pub(crate) use experts::record_mlp;
 pub use experts::{expert_mlp, rank_sum, shared_expert};
 pub use hyper::{hc_inject, hc_mix};
 pub use norm::grouped_rms_norm;

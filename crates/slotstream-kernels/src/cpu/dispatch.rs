@@ -1,0 +1,122 @@
+//! From an instruction set and a weight format to the code for it.
+
+use std::ops::Range;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
+use super::{
+    InstructionSet,
+    affine::Affine,
+    bf16::Bf16,
+    lanes::Lanes,
+    pack::Packing,
+    scalar::Scalar,
+    tile::{self, Job},
+};
+use crate::{AffineMatrix, Bf16Matrix};
+
+/// A weight matrix of either kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Weights<'a> {
+    Affine(AffineMatrix<'a>),
+    Bf16(Bf16Matrix<'a>),
+}
+
+impl Weights<'_> {
+    /// Output features.
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Self::Affine(w) => w.rows(),
+            Self::Bf16(w) => w.rows(),
+        }
+    }
+
+    /// Input features.
+    pub(super) fn cols(&self) -> usize {
+        match self {
+            Self::Affine(w) => w.cols(),
+            Self::Bf16(w) => w.cols(),
+        }
+    }
+
+    /// How `x` must be packed.
+    pub(super) fn packing(&self) -> Packing {
+        match self {
+            Self::Affine(w) if w.format().bits() == 4 => Packing::Nibbles(w.format().group_size()),
+            Self::Affine(w) => Packing::Bytes(w.format().group_size()),
+            Self::Bf16(_) => Packing::Bf16,
+        }
+    }
+
+    /// Computes rows `rows` of these weights for all rows of the job.
+    ///
+    /// # Safety
+    /// The machine has `isa`; the job's rows were packed with [`packing`](Self::packing) for
+    /// [`cols`](Self::cols); nobody else touches the columns `rows` of its `out` rows.
+    pub(super) unsafe fn run(&self, isa: InstructionSet, job: &Job<'_>, rows: Range<usize>) {
+        assert!(rows.end <= self.rows() && rows.end <= job.stride, "rows of the weights");
+        // SAFETY: the caller's promise, with the rows just checked.
+        unsafe {
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx2 => run_avx2(self, job, rows),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx512 => run_avx512(self, job, rows),
+                #[cfg(target_arch = "aarch64")]
+                InstructionSet::Neon => run_neon(self, job, rows),
+                _ => run_with::<Scalar>(self, job, rows),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Those of [`Weights::run`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn run_avx2(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+    // SAFETY: the caller's promise; AVX2 and FMA are enabled here.
+    unsafe { run_with::<Avx2>(w, job, rows) };
+}
+
+/// # Safety
+/// Those of [`Weights::run`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl")]
+unsafe fn run_avx512(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+    // SAFETY: the caller's promise; AVX-512 is enabled here.
+    unsafe { run_with::<Avx512>(w, job, rows) };
+}
+
+/// # Safety
+/// Those of [`Weights::run`].
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+unsafe fn run_neon(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+    // SAFETY: the caller's promise; NEON is enabled here.
+    unsafe { run_with::<Neon>(w, job, rows) };
+}
+
+/// # Safety
+/// Those of [`Weights::run`]; must be inlined into a function that has the features of `V`.
+#[inline(always)]
+unsafe fn run_with<V: Lanes>(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+    // SAFETY: the caller's promise; the constants are those of the matrix.
+    unsafe {
+        match w {
+            Weights::Bf16(w) => tile::rows::<V, _>(&Bf16(w), job, rows),
+            Weights::Affine(w) => match (w.format().bits(), w.format().group_size()) {
+                (4, 32) => tile::rows::<V, _>(&Affine::<4, 32>(w), job, rows),
+                (4, 64) => tile::rows::<V, _>(&Affine::<4, 64>(w), job, rows),
+                (4, _) => tile::rows::<V, _>(&Affine::<4, 128>(w), job, rows),
+                (_, 32) => tile::rows::<V, _>(&Affine::<8, 32>(w), job, rows),
+                (_, 64) => tile::rows::<V, _>(&Affine::<8, 64>(w), job, rows),
+                (_, _) => tile::rows::<V, _>(&Affine::<8, 128>(w), job, rows),
+            },
+        }
+    }
+}

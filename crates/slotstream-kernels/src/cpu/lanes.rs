@@ -1,0 +1,56 @@
+//! Sixteen lanes of f32: the only thing in which the instruction sets differ.
+
+/// Lanes of every running sum, in every instruction set. Part of the order of additions.
+pub(super) const LANES: usize = 16;
+
+/// Sixteen lanes. Each operation is exact or rounds once, lane by lane, so that all
+/// implementations give the same bits.
+///
+/// # Safety
+/// Every method may be called only where the instruction set is available, and must be inlined
+/// into a function that has it enabled. Pointers need no alignment; each method says how many
+/// bytes it reads or writes there.
+pub(super) trait Lanes: Copy {
+    /// Sixteen packed u32 words.
+    type Words: Copy;
+
+    /// All lanes zero.
+    unsafe fn zero() -> Self;
+
+    /// 16 f32 at `at`.
+    unsafe fn load(at: *const f32) -> Self;
+
+    /// `self * b + c`, rounded once.
+    unsafe fn fma(self, b: Self, c: Self) -> Self;
+
+    /// The sum of all lanes: lane `i` and `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
+    unsafe fn sum(self) -> f32;
+
+    /// 64 bytes at `at`.
+    unsafe fn words(at: *const u8) -> Self::Words;
+
+    /// `words & mask` as numbers; `mask` is below 2^31.
+    unsafe fn field(words: Self::Words, mask: u32) -> Self;
+
+    /// `words >> 28` as numbers.
+    unsafe fn top_nibble(words: Self::Words) -> Self;
+
+    /// `words >> 24` as numbers.
+    unsafe fn top_byte(words: Self::Words) -> Self;
+
+    /// The lower half of each word as a bf16.
+    unsafe fn low_bf16(words: Self::Words) -> Self;
+
+    /// The upper half of each word as a bf16.
+    unsafe fn high_bf16(words: Self::Words) -> Self;
+
+    /// 16 bf16 at `at`, and-ed with the 16 masks at `mask` after widening.
+    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self;
+
+    /// The scale of each of the 16 words of block `block`: bf16 number
+    /// `(16 * block + lane) / words_per_group` at `at`; `words_per_group` is 4, 8, 16 or 32.
+    unsafe fn scales(at: *const u8, block: usize, words_per_group: usize) -> Self;
+
+    /// Asks for the cache line at `at`, which may be anywhere.
+    unsafe fn prefetch(at: *const u8);
+}

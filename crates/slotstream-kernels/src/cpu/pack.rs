@@ -1,0 +1,112 @@
+//! The rows of `x`, laid out so that sixteen lanes load at once.
+
+use super::lanes::LANES;
+
+/// Rows of `x` that are packed at a time; what bounds the scratch of a call.
+pub(super) const ROWS: usize = 32;
+
+/// How the packed words of a weight row hold its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// Words of 8 values of 4 bits, in groups of the given size.
+    Nibbles(usize),
+    /// Words of 4 values of 8 bits, in groups of the given size.
+    Bytes(usize),
+    /// Words of 2 bf16, without groups.
+    Bf16,
+}
+
+impl Packing {
+    /// Values a word.
+    pub(super) const fn values(self) -> usize {
+        match self {
+            Self::Nibbles(_) => 8,
+            Self::Bytes(_) => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// f32 of one packed row of `k`: `k` rounded up to whole blocks.
+    pub(super) const fn width(self, k: usize) -> usize {
+        k.next_multiple_of(LANES * self.values())
+    }
+
+    /// Group sums of one row of `k`, rounded up to whole sixteens.
+    pub(super) const fn groups(self, k: usize) -> usize {
+        match self {
+            Self::Nibbles(size) | Self::Bytes(size) => (k / size).next_multiple_of(LANES),
+            Self::Bf16 => 0,
+        }
+    }
+
+    /// Packs one row: value `j` of word `w` goes to `[w / 16][j][w % 16]`, missing ones are 0.
+    ///
+    /// All values of a word but the last are left where they are in the word when it is
+    /// unpacked, so that they come out as `q * 2^(bits * j)`; `x` is divided by that here, which
+    /// is exact unless it underflows.
+    pub(super) fn pack(self, x: &[f32], out: &mut [f32], sums: &mut [f32]) {
+        match self {
+            Self::Nibbles(size) => {
+                transpose::<8>(x, [0, 4, 8, 12, 16, 20, 24, 0], out);
+                group_sums(x, size, sums);
+            }
+            Self::Bytes(size) => {
+                transpose::<4>(x, [0, 8, 16, 0], out);
+                group_sums(x, size, sums);
+            }
+            Self::Bf16 => transpose::<2>(x, [0, 0], out),
+        }
+    }
+}
+
+/// Value `j` of each word, times `2^-shift[j]`, for sixteen words at a time.
+fn transpose<const VALUES: usize>(x: &[f32], shift: [i32; VALUES], out: &mut [f32]) {
+    let factor = shift.map(|shift| 2.0_f32.powi(-shift));
+    let blocks = x.chunks(LANES * VALUES).zip(out.chunks_exact_mut(LANES * VALUES));
+    for (x, out) in blocks {
+        if x.len() < out.len() {
+            out.fill(0.0);
+        }
+        for (lane, word) in x.chunks(VALUES).enumerate() {
+            for (j, value) in word.iter().enumerate() {
+                out[j * LANES + lane] = value * factor[j];
+            }
+        }
+    }
+}
+
+/// The sum of each group: eight running sums, one for each `i % 8`, added as a tree.
+fn group_sums(x: &[f32], size: usize, sums: &mut [f32]) {
+    sums.fill(0.0);
+    for (group, sum) in x.chunks_exact(size).zip(sums) {
+        let mut s = [0.0_f32; 8];
+        for eight in group.as_chunks::<8>().0 {
+            for i in 0..8 {
+                s[i] += eight[i];
+            }
+        }
+        *sum = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    }
+}
+
+/// Room for packed rows, kept between calls.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    x: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+impl Buffer {
+    /// Room for `rows` rows of `k` values; contents are unspecified.
+    pub(super) fn of(
+        &mut self,
+        packing: Packing,
+        rows: usize,
+        k: usize,
+    ) -> (&mut [f32], &mut [f32]) {
+        let (x, sums) = (rows * packing.width(k), rows * packing.groups(k));
+        self.x.resize(self.x.len().max(x), 0.0);
+        self.sums.resize(self.sums.len().max(sums), 0.0);
+        (&mut self.x[..x], &mut self.sums[..sums])
+    }
+}

@@ -1,0 +1,103 @@
+//! Sixteen lanes in plain Rust.
+
+use slotstream_core::bf16_to_f32;
+
+use super::lanes::{LANES, Lanes};
+
+/// Sixteen lanes, one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Scalar([f32; LANES]);
+
+/// `f(lane)` in each lane.
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> Scalar {
+    let mut lanes = [0.0; LANES];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        *lane = f(i);
+    }
+    Scalar(lanes)
+}
+
+/// bf16 number `i` at `at`.
+#[inline(always)]
+unsafe fn bf16_at(at: *const u8, i: usize) -> f32 {
+    // SAFETY: the caller vouches for the two bytes of number `i`.
+    bf16_to_f32(u16::from_le_bytes(unsafe { at.add(2 * i).cast::<[u8; 2]>().read() }))
+}
+
+impl Lanes for Scalar {
+    type Words = [u32; LANES];
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        Self([0.0; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the caller vouches for 16 f32 at `at`.
+        Self(unsafe { at.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn fma(self, b: Self, c: Self) -> Self {
+        each(|i| self.0[i].mul_add(b.0[i], c.0[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        let mut lanes = self.0;
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+        }
+        lanes[0]
+    }
+
+    #[inline(always)]
+    unsafe fn words(at: *const u8) -> Self::Words {
+        // SAFETY: the caller vouches for 64 bytes at `at`.
+        unsafe { at.cast::<[[u8; 4]; LANES]>().read() }.map(u32::from_le_bytes)
+    }
+
+    #[inline(always)]
+    unsafe fn field(words: Self::Words, mask: u32) -> Self {
+        each(|i| (words[i] & mask) as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn top_nibble(words: Self::Words) -> Self {
+        each(|i| (words[i] >> 28) as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn top_byte(words: Self::Words) -> Self {
+        each(|i| (words[i] >> 24) as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn low_bf16(words: Self::Words) -> Self {
+        each(|i| f32::from_bits(words[i] << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn high_bf16(words: Self::Words) -> Self {
+        each(|i| f32::from_bits(words[i] & 0xffff_0000))
+    }
+
+    #[inline(always)]
+    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 16 bf16 at `at` and 16 masks at `mask`.
+        each(|i| unsafe { f32::from_bits(bf16_at(at, i).to_bits() & mask.add(i).read_unaligned()) })
+    }
+
+    #[inline(always)]
+    unsafe fn scales(at: *const u8, block: usize, words_per_group: usize) -> Self {
+        // SAFETY: the caller vouches for the scales of the block's groups.
+        each(|i| unsafe { bf16_at(at, (LANES * block + i) / words_per_group) })
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(_at: *const u8) {}
+}

@@ -1,0 +1,186 @@
+//! Products of a few weight rows with a few rows of `x`, in the one order of additions.
+//!
+//! # The order
+//! Word `w` of a weight row belongs to lane `w % 16`. Within a word, its values times their `x`
+//! are chained by fused multiply-adds, first value first, from 0. That sum times the scale of
+//! the word's group is added to the lane by a fused multiply-add, first word first. Group `g`
+//! belongs to lane `g % 16` of a second set of sums, to which its bias times the sum of its `x`
+//! is added in the same manner. Words and groups are padded with zeros to whole sixteens. Both
+//! sets are added up as a tree (lane `i` and `i + 8`, then 4, 2, 1), and then to each other. For
+//! bf16 rows the chain runs in the lane itself and there is no second set.
+//!
+//! Nothing in this depends on how many rows are worked on together.
+
+use std::ops::Range;
+
+use super::lanes::Lanes;
+
+/// Weight rows that share a look at a tile of `x`.
+const GROUP: usize = 8;
+
+/// f32 of `x` that a tile walks through before it turns to the next weight row: half of a first
+/// level cache.
+const SEGMENT: usize = 4096;
+
+/// Where to find the rows of `x` and where the results go.
+#[derive(Clone, Copy)]
+pub(super) struct Job<'a> {
+    /// Packed rows, each `width` long.
+    pub(super) x: &'a [f32],
+    /// See [`Packing::width`](super::pack::Packing::width).
+    pub(super) width: usize,
+    /// Group sums, for each packed row `groups`.
+    pub(super) sums: &'a [f32],
+    /// See [`Packing::groups`](super::pack::Packing::groups).
+    pub(super) groups: usize,
+    /// The packed rows to use.
+    pub(super) from: &'a [u32],
+    /// For each of them its row of `out`.
+    pub(super) to: &'a [u32],
+    /// The results, `[.., stride]`.
+    pub(super) out: Out,
+    /// Columns of `out`: the rows of the weights.
+    pub(super) stride: usize,
+}
+
+/// An array of which several threads write different elements.
+#[derive(Clone, Copy)]
+pub(super) struct Out {
+    at: *mut f32,
+    len: usize,
+}
+
+// SAFETY: it is a pointer to plain numbers. Writing through it is unsafe, and whoever does so
+// vouches that no two threads touch the same element.
+unsafe impl Send for Out {}
+// SAFETY: as above.
+unsafe impl Sync for Out {}
+
+impl Out {
+    pub(super) fn new(out: &mut [f32]) -> Self {
+        Self { at: out.as_mut_ptr(), len: out.len() }
+    }
+
+    /// The elements of `range`.
+    ///
+    /// # Safety
+    /// The array outlives the result, and nobody else touches these elements meanwhile.
+    pub(super) unsafe fn slice<'a>(self, range: Range<usize>) -> &'a mut [f32] {
+        assert!(range.start <= range.end && range.end <= self.len, "within the array");
+        // SAFETY: in bounds as just checked; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(range.start), range.len()) }
+    }
+
+    /// # Safety
+    /// As [`slice`](Self::slice), for element `i`.
+    #[inline(always)]
+    unsafe fn set(self, i: usize, value: f32) {
+        assert!(i < self.len, "within the array");
+        // SAFETY: in bounds as just checked; exclusive by the caller's promise.
+        unsafe { *self.at.add(i) = value };
+    }
+}
+
+/// The rows of a weight matrix.
+///
+/// # Safety
+/// The methods have the conditions of [`Lanes`]; `row..row + N` are rows of the matrix, `x` are
+/// packed rows of its width and `sums` their group sums.
+pub(super) trait Rows<V: Lanes> {
+    /// f32 of `x` in one block of sixteen words.
+    const BLOCK: usize;
+
+    /// Blocks of sixteen words that are all there.
+    fn blocks(&self) -> usize;
+
+    /// Adds `blocks` of `N` rows times `T` rows of `x`.
+    unsafe fn add<const N: usize, const T: usize>(
+        &self,
+        row: usize,
+        x: [*const f32; T],
+        blocks: Range<usize>,
+        acc: &mut [[V; T]],
+    );
+
+    /// Adds the last words, which are fewer than sixteen, if there are any.
+    unsafe fn add_rest<const T: usize>(&self, row: usize, x: [*const f32; T], acc: &mut [V; T]);
+
+    /// The results from the sums.
+    unsafe fn finish<const T: usize>(
+        &self,
+        row: usize,
+        sums: [*const f32; T],
+        acc: [V; T],
+    ) -> [f32; T];
+}
+
+/// Computes rows `rows` of `w` for all rows of the job.
+///
+/// # Safety
+/// Those of [`Rows`]; nobody else touches the columns `rows` of the job's `out` rows.
+#[inline(always)]
+pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Range<usize>) {
+    let m = job.from.len();
+    let mut start = rows.start;
+    while start < rows.end {
+        let group = start..(start + GROUP).min(rows.end);
+        let mut t = 0;
+        while t < m {
+            // SAFETY: the caller's promise; `t` and the rows after it are rows of the job.
+            t += unsafe {
+                match m - t {
+                    4.. => tile::<V, R, 4>(w, job, group.clone(), t),
+                    2 | 3 => tile::<V, R, 2>(w, job, group.clone(), t),
+                    _ => tile::<V, R, 1>(w, job, group.clone(), t),
+                }
+            };
+        }
+        start = group.end;
+    }
+}
+
+/// At most [`GROUP`] weight rows times `T` rows of `x`, from row `t` of the job; returns `T`.
+#[inline(always)]
+unsafe fn tile<V: Lanes, R: Rows<V>, const T: usize>(
+    w: &R,
+    job: &Job<'_>,
+    rows: Range<usize>,
+    t: usize,
+) -> usize {
+    let (mut x, mut sums) = ([job.x.as_ptr(); T], [job.sums.as_ptr(); T]);
+    for i in 0..T {
+        let from = job.from[t + i] as usize;
+        x[i] = job.x[from * job.width..(from + 1) * job.width].as_ptr();
+        sums[i] = job.sums[from * job.groups..(from + 1) * job.groups].as_ptr();
+    }
+    // SAFETY: all that follows: the caller's promise; `x` and `sums` are rows of the job.
+    unsafe {
+        let mut acc = [[V::zero(); T]; GROUP];
+        let (blocks, step) = (w.blocks(), (SEGMENT / T / R::BLOCK).max(1));
+        let mut start = 0;
+        while start < blocks {
+            let segment = start..(start + step).min(blocks);
+            let mut row = rows.start;
+            // Two rows at a time where the registers hold their sums.
+            while T <= 2 && row + 2 <= rows.end {
+                let acc = &mut acc[row - rows.start..][..2];
+                w.add::<2, T>(row, x, segment.clone(), acc);
+                row += 2;
+            }
+            while row < rows.end {
+                let acc = &mut acc[row - rows.start..][..1];
+                w.add::<1, T>(row, x, segment.clone(), acc);
+                row += 1;
+            }
+            start = segment.end;
+        }
+        for (row, acc) in rows.zip(&mut acc) {
+            w.add_rest(row, x, acc);
+            let results = w.finish(row, sums, *acc);
+            for (i, result) in results.into_iter().enumerate() {
+                job.out.set(job.to[t + i] as usize * job.stride + row, result);
+            }
+        }
+    }
+    T
+}
