@@ -236,6 +236,13 @@ fn answer(slot: Option<SlotId>, why: Unlawful) -> String {
 }
 
 impl CacheError {
+    /// A pool of `slots` slots is below the floor of this geometry.
+    #[must_use]
+    pub fn below_floor(geometry: &slotstream_core::Geometry, slots: usize) -> Self {
+        let (floor, top_k) = (geometry.floor_slots(), geometry.top_k());
+        Self::BelowFloor { slots, floor, top_k, records: geometry.records() }
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

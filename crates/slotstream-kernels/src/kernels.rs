@@ -51,7 +51,8 @@ pub trait Kernels: Send + Sync + fmt::Debug {
         reference::rank_sum(y, weights, hidden, out);
     }
 
-    /// The shared expert: `acc[m, hidden] += sigmoid(gate . x) * mlp(x)`; `gate` is `[1, hidden]`.
+    /// The gated shared expert: `out[m, hidden] = sigmoid(gate . x) * mlp(x)`; `gate` is
+    /// `[1, hidden]`.
     fn shared_expert(
         &self,
         x: &[f32],

@@ -92,7 +92,7 @@ pub fn shared_expert<K: Kernels + ?Sized>(
         for ((out, y), gate) in rows.zip(gates) {
             let gate = sigmoid(gate);
             for (out, y) in out.iter_mut().zip(y) {
-                *out += gate * y;
+                *out = gate * y;
             }
         }
     }

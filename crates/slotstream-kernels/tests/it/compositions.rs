@@ -92,7 +92,7 @@ fn the_mixer_follows_the_spec_and_rows_do_not_depend_on_each_other() {
 }
 
 #[test]
-fn the_shared_expert_is_gated_and_added() {
+fn the_shared_expert_is_gated() {
     let q4 = AffineFormat::Q4_G32;
     let (gate, up, down) = (
         Affine::random(q4, 96, HIDDEN, 0),
@@ -104,10 +104,9 @@ fn the_shared_expert_is_gated_and_added() {
     let mut random = Random::new(13);
     let m = 34;
     let x: Vec<f32> = random.values(m * HIDDEN).iter().map(|v| 0.1 * v).collect();
-    let start = random.values(m * HIDDEN);
     let (gate, up, down) = (gate.dequantized(), up.dequantized(), down.dequantized());
     for set in sets() {
-        let mut out = start.clone();
+        let mut out = vec![f32::NAN; m * HIDDEN];
         set.shared_expert(&x, &mlp, &expert_gate.matrix(), &mut out);
         for (t, x) in x.chunks_exact(HIDDEN).enumerate() {
             let x = wide(x);
@@ -118,11 +117,7 @@ fn the_shared_expert_is_gated_and_added() {
                 .collect();
             let scale = sigmoid(apply(&expert_gate.widened(), &x)[0]);
             let row = t * HIDDEN..(t + 1) * HIDDEN;
-            let want: Vec<f64> = apply(&down, &inner)
-                .iter()
-                .zip(wide(&start[row.clone()]))
-                .map(|(y, start)| start + scale * y)
-                .collect();
+            let want: Vec<f64> = apply(&down, &inner).iter().map(|y| scale * y).collect();
             assert_close(&out[row], &narrow(&want), 1e-5);
         }
     }
