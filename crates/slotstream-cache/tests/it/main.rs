@@ -1,0 +1,12 @@
+//! Integration tests of the pool and the built-in policies.
+#![expect(clippy::unwrap_used, reason = "a test that fails should stop")]
+
+mod events;
+mod faults;
+mod goldens;
+mod lawful;
+mod model;
+mod oracles;
+mod pool;
+mod speculation;
+mod support;
