@@ -42,7 +42,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use slotstream_core::{BindError, EvictionPolicy, SlotId};
+use slotstream_core::{BindError, ErrorKind, EvictionPolicy, SlotId};
 
 use drive::{Subjects, drive};
 use scenario::{SCENARIOS, Scenario};
@@ -161,6 +161,14 @@ pub struct Violation {
     pub step: usize,
     /// The rule.
     pub what: Broken,
+}
+
+impl Violation {
+    /// Always a defect of the policy.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Bug
+    }
 }
 
 /// A broken rule.

@@ -49,6 +49,7 @@ pub struct SlotPool<P: EvictionPolicy = Box<dyn EvictionPolicy>> {
     misses: Vec<usize>,
     /// Number of the running pass's visit of a layer; waves of one layer share it.
     visit: u64,
+    /// The layer of that visit; none once a new pass has begun.
     visited: Option<LayerIdx>,
     /// By dense record number: the visit in which the record was last evicted.
     left: Vec<u64>,
@@ -139,7 +140,6 @@ impl<P: EvictionPolicy> SlotPool<P> {
     pub fn begin_step(&mut self, step: &Step<'_>) -> Result<(), CacheError> {
         self.guarded(|pool| {
             pool.pass = step.pass;
-            pool.visit += 1;
             pool.visited = None;
             pool.policy.on_step(step);
             Ok(())

@@ -128,7 +128,7 @@ fn arrival_times_do_not_change_the_policys_story() {
         let found: Vec<Found> = out.entries().iter().map(|entry| entry.found).collect();
         let first = if late { Found::Pending } else { Found::Hit };
         assert_eq!(found, [Found::Miss, Found::Adopted, first]);
-        hot.map(|claim| pool.publish(claim).unwrap());
+        hot.into_iter().for_each(|claim| pool.publish(claim).unwrap());
         pool.publish(forecast).unwrap();
         pool.publish_all(&mut out).unwrap();
         pool.release();

@@ -8,5 +8,6 @@ mod lawful;
 mod model;
 mod oracles;
 mod pool;
+mod random;
 mod speculation;
 mod support;

@@ -1,21 +1,19 @@
-//! The pool against a model without any cleverness, under random requests and a policy that
-//! misbehaves now and then: same answers, same story told to the policy, same slots.
+//! A model of the pool without any cleverness, and a policy that misbehaves now and then.
 
-use proptest::prelude::*;
-use slotstream_cache::{Abort, CacheError, Claim, Ensured, Found, SlotPool, SlotState};
+use slotstream_cache::{CacheError, Found};
 use slotstream_core::*;
 
-use crate::support::{Log, Scribe, geometry, key, layer, step, take};
+use crate::support::{Scribe, key, layer};
 
-const LAYERS: u16 = 3;
-const EXPERTS: u16 = 7;
+pub(crate) const LAYERS: u16 = 3;
+pub(crate) const EXPERTS: u16 = 7;
 
 /// Takes any evictable slot; sometimes answers against its contract or refuses to admit.
 #[derive(Clone, Debug)]
-struct Moody {
-    state: u32,
+pub(crate) struct Moody {
+    pub(crate) state: u32,
     /// One answer in this many is a bad one; 0 for never.
-    bad: u32,
+    pub(crate) bad: u32,
 }
 
 impl Moody {
@@ -45,46 +43,9 @@ impl EvictionPolicy for Moody {
     fn reset(&mut self) {}
 }
 
-#[derive(Clone, Debug)]
-enum Request {
-    Step,
-    Ensure(u16, Vec<u16>),
-    Release,
-    Publish(usize),
-    Abort(usize, bool),
-    Claim(u16, u16, Origin),
-    Resize(usize),
-    Clear,
-}
-
-fn requests() -> impl Strategy<Value = Vec<Request>> {
-    let origin = prop_oneof![
-        4 => Just(Origin::Prefetch),
-        1 => Just(Origin::Demand),
-        1 => Just(Origin::PromptHot),
-        1 => Just(Origin::WarmStart),
-    ];
-    // Now and then an expert twice, or one that does not exist.
-    let ids = proptest::collection::vec(0..=EXPERTS, 0..5);
-    let distinct =
-        proptest::sample::subsequence((0..EXPERTS).collect::<Vec<_>>(), 1..6).prop_shuffle();
-    let ids = prop_oneof![1 => ids, 8 => distinct];
-    let request = prop_oneof![
-        1 => Just(Request::Step),
-        12 => (0..LAYERS, ids).prop_map(|(layer, ids)| Request::Ensure(layer, ids)),
-        12 => Just(Request::Release),
-        20 => (0..8_usize).prop_map(Request::Publish),
-        4 => (0..8_usize, any::<bool>()).prop_map(|(at, failed)| Request::Abort(at, failed)),
-        6 => (0..LAYERS, 0..EXPERTS, origin).prop_map(|(l, e, origin)| Request::Claim(l, e, origin)),
-        2 => (0..25_usize).prop_map(Request::Resize),
-        1 => Just(Request::Clear),
-    ];
-    proptest::collection::vec(request, 1..200)
-}
-
 /// The kind of an error, as far as the model knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum No {
+pub(crate) enum No {
     Exhausted,
     Unknown,
     Duplicate,
@@ -99,7 +60,7 @@ enum No {
     SlotClaimed,
 }
 
-fn no(error: CacheError) -> No {
+pub(crate) fn no(error: CacheError) -> No {
     match error {
         CacheError::Exhausted { .. } => No::Exhausted,
         CacheError::UnknownExpert { .. } => No::Unknown,
@@ -118,29 +79,44 @@ fn no(error: CacheError) -> No {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Held {
+pub(crate) enum Held {
     Nothing,
     Record(ExpertKey),
     /// Record, why, whether the policy was told, number of the claim.
     Claim(ExpertKey, Origin, bool, usize),
 }
 
-struct Model {
-    slots: Vec<Held>,
-    free: Vec<usize>,
+pub(crate) struct Model {
+    pub(crate) slots: Vec<Held>,
+    pub(crate) free: Vec<usize>,
     /// Layer and slots of the running call.
-    call: Option<(u16, Vec<usize>)>,
-    policy: Scribe<Moody>,
-    pass: u64,
-    claims: usize,
-    hits: u64,
-    misses: u64,
-    adopted: u64,
-    evicted: u64,
+    pub(crate) call: Option<(u16, Vec<usize>)>,
+    pub(crate) policy: Scribe<Moody>,
+    pub(crate) pass: u64,
+    pub(crate) claims: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) adopted: u64,
+    pub(crate) evicted: u64,
 }
 
 impl Model {
-    fn pinned(&self, at: usize) -> bool {
+    pub(crate) fn new(slots: usize, policy: Scribe<Moody>) -> Self {
+        Self {
+            slots: vec![Held::Nothing; slots],
+            free: (0..slots).rev().collect(),
+            call: None,
+            policy,
+            pass: 0,
+            claims: 0,
+            hits: 0,
+            misses: 0,
+            adopted: 0,
+            evicted: 0,
+        }
+    }
+
+    pub(crate) fn pinned(&self, at: usize) -> bool {
         self.call.as_ref().is_some_and(|(_, pins)| pins.contains(&at))
     }
 
@@ -158,7 +134,7 @@ impl Model {
         }
     }
 
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.free.len() + (0..self.slots.len()).filter(|at| self.evictable(*at).is_some()).count()
     }
 
@@ -205,7 +181,11 @@ impl Model {
         }
     }
 
-    fn ensure(&mut self, of: u16, ids: &[u16]) -> Result<Vec<(usize, Found, usize)>, No> {
+    pub(crate) fn ensure(
+        &mut self,
+        of: u16,
+        ids: &[u16],
+    ) -> Result<Vec<(usize, Found, usize)>, No> {
         if self.call.is_some() {
             return Err(No::Running);
         }
@@ -285,7 +265,7 @@ impl Model {
         Ok(())
     }
 
-    fn claim(&mut self, key: ExpertKey, origin: Origin) -> Result<(usize, usize), No> {
+    pub(crate) fn claim(&mut self, key: ExpertKey, origin: Origin) -> Result<(usize, usize), No> {
         match self.find(key).map(|at| self.slots[at]) {
             Some(Held::Record(_)) => return Err(No::Resident),
             Some(_) => return Err(No::Claimed),
@@ -317,7 +297,7 @@ impl Model {
         self.slots.iter().enumerate().find_map(find).ok_or(No::Stale)
     }
 
-    fn publish(&mut self, number: usize) -> Result<(), No> {
+    pub(crate) fn publish(&mut self, number: usize) -> Result<(), No> {
         let (at, key, told) = self.find_claim(number)?;
         if !told {
             self.free(at, None);
@@ -327,13 +307,13 @@ impl Model {
         Ok(())
     }
 
-    fn abort(&mut self, number: usize) -> Result<(), No> {
+    pub(crate) fn abort(&mut self, number: usize) -> Result<(), No> {
         let (at, ..) = self.find_claim(number)?;
         self.free(at, Some(RemoveCause::ReadFailed));
         Ok(())
     }
 
-    fn resize(&mut self, slots: usize) -> Result<(), No> {
+    pub(crate) fn resize(&mut self, slots: usize) -> Result<(), No> {
         if self.call.is_some() {
             return Err(No::Running);
         }
@@ -357,153 +337,11 @@ impl Model {
         Ok(())
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.call = None;
         for at in 0..self.slots.len() {
             self.free(at, Some(RemoveCause::Cleared));
         }
         self.free = (0..self.slots.len()).rev().collect();
-    }
-}
-
-struct Both {
-    pool: SlotPool<Scribe<Moody>>,
-    log: Log,
-    model: Model,
-    model_log: Log,
-    out: Ensured,
-    /// Open and stale claims, with the model's numbers.
-    claims: Vec<(Claim, usize)>,
-}
-
-impl Both {
-    fn new(slots: usize, seed: u32, bad: u32) -> Self {
-        let moody = Moody { state: seed, bad };
-        let (scribe, log) = Scribe::new(moody.clone());
-        let (policy, model_log) = Scribe::new(moody);
-        let pool = SlotPool::unfloored(geometry(LAYERS, EXPERTS, 3), slots, scribe).unwrap();
-        let model = Model {
-            slots: vec![Held::Nothing; slots],
-            free: (0..slots).rev().collect(),
-            call: None,
-            policy,
-            pass: 0,
-            claims: 0,
-            hits: 0,
-            misses: 0,
-            adopted: 0,
-            evicted: 0,
-        };
-        Self { pool, log, model, model_log, out: Ensured::new(), claims: Vec::new() }
-    }
-
-    fn play(&mut self, request: &Request) {
-        match request {
-            Request::Step => {
-                self.model.pass += 1;
-                let at = step(self.model.pass, &[]);
-                self.pool.begin_step(&at).unwrap();
-                self.model.policy.on_step(&at);
-            }
-            Request::Ensure(of, ids) => self.ensure(*of, ids),
-            Request::Release => {
-                self.pool.release();
-                self.model.call = None;
-            }
-            Request::Publish(at) if *at < self.claims.len() => {
-                let (claim, number) = self.claims.remove(*at);
-                assert_eq!(self.pool.publish(claim).map_err(no), self.model.publish(number));
-            }
-            Request::Abort(at, failed) if *at < self.claims.len() => {
-                let (claim, number) = self.claims.remove(*at);
-                let why = if *failed { Abort::ReadFailed } else { Abort::Withdrawn };
-                assert_eq!(self.pool.abort(claim, why).map_err(no), self.model.abort(number));
-            }
-            Request::Publish(_) | Request::Abort(..) => {}
-            Request::Claim(of, id, origin) => {
-                let key = key(*of, *id);
-                let found = self.pool.claim(key, *origin).map_err(no);
-                let expected = self.model.claim(key, *origin);
-                let slot = |claim: &Claim| claim.slot().index();
-                assert_eq!(found.as_ref().map(slot), expected.as_ref().map(|(at, _)| *at));
-                if let (Ok(claim), Ok((_, number))) = (found, expected) {
-                    assert_eq!((claim.key(), claim.origin()), (key, *origin));
-                    self.claims.push((claim, number));
-                }
-            }
-            Request::Resize(slots) => {
-                assert_eq!(self.pool.resize(*slots).map_err(no), self.model.resize(*slots));
-            }
-            Request::Clear => {
-                self.pool.clear();
-                self.model.clear();
-            }
-        }
-        self.compare();
-    }
-
-    fn ensure(&mut self, of: u16, ids: &[u16]) {
-        let experts: Vec<ExpertIdx> = ids.iter().copied().map(ExpertIdx::new).collect();
-        let result = self.pool.ensure(layer(of), &experts, Phase::Decode, &mut self.out);
-        let expected = self.model.ensure(of, ids);
-        match (result.map_err(no), expected) {
-            (Ok(()), Ok(expected)) => {
-                let found = self.out.entries().iter();
-                let found: Vec<_> = found.map(|entry| (entry.slot.index(), entry.found)).collect();
-                let entries = expected.iter().map(|(at, kind, _)| (*at, *kind));
-                assert_eq!(found, entries.collect::<Vec<_>>());
-                let numbers = expected.iter().map(|(.., number)| *number).filter(|n| *n > 0);
-                self.claims.extend(self.out.take_claims().zip(numbers));
-            }
-            (result, expected) => {
-                assert_eq!(result, expected.map(|_| ()));
-                assert!(self.out.claims().is_empty());
-            }
-        }
-    }
-
-    fn compare(&self) {
-        self.pool.validate().unwrap();
-        assert_eq!(take(&self.log), take(&self.model_log));
-        assert_eq!(self.pool.slots(), self.model.slots.len());
-        for (slot, state) in self.pool.states() {
-            let at = slot.index();
-            let held = match state {
-                SlotState::Free => Held::Nothing,
-                SlotState::Resident { key, pinned } => {
-                    assert_eq!(pinned, self.model.pinned(at));
-                    assert_eq!(self.pool.slot_of(key), Some(slot));
-                    Held::Record(key)
-                }
-                SlotState::Claimed { key, origin } => match self.model.slots[at] {
-                    Held::Claim(_, _, told, number) => Held::Claim(key, origin, told, number),
-                    other => panic!("{other:?} is claimed"),
-                },
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(held, self.model.slots[at], "{slot}");
-        }
-        let counters = self.pool.counters();
-        let decode = (counters.decode.hits, counters.decode.misses, counters.decode.adopted);
-        assert_eq!(decode, (self.model.hits, self.model.misses, self.model.adopted));
-        assert_eq!(counters.evicted, self.model.evicted);
-        assert_eq!(self.pool.available(), self.model.room());
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn the_pool_does_what_the_model_does(
-        requests in requests(),
-        slots in 1..16_usize,
-        seed in any::<u32>(),
-        bad in prop_oneof![Just(0_u32), 2..8_u32],
-    ) {
-        let mut both = Both::new(slots, seed, bad);
-        for request in &requests {
-            both.play(request);
-        }
     }
 }

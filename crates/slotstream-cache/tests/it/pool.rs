@@ -219,6 +219,14 @@ fn layer_local_takes_from_its_own_layer_only_at_the_floor() {
 }
 
 #[test]
+fn a_pool_can_be_shared_behind_a_lock() {
+    fn crosses_threads<T: Send + 'static>() {}
+    crosses_threads::<SlotPool>();
+    crosses_threads::<SlotPool<LayerLocal<Clock>>>();
+    crosses_threads::<Ensured>();
+}
+
+#[test]
 fn the_pool_can_be_looked_at() {
     let mut pool: SlotPool =
         SlotPool::unfloored(geometry(1, 8, 2), 3, slotstream_cache::parse_policy("clock").unwrap())

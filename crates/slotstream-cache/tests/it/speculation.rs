@@ -1,6 +1,6 @@
 //! Claims outside of a call: forecasts, hot admission, warm start.
 
-use slotstream_cache::{Abort, CacheError, Clock, Ensured, Found, Lru, SlotPool, SlotState};
+use slotstream_cache::{Abort, CacheError, Claim, Clock, Ensured, Found, Lru, SlotPool, SlotState};
 use slotstream_core::*;
 
 use crate::support::{
@@ -147,9 +147,9 @@ fn the_device_may_still_read_a_slot_that_is_claimed() {
     pool.ensure(layer(0), &experts(&[2]), Phase::Decode, &mut out).unwrap();
     pool.release_after(Tick::new(9));
     pool.ensure(layer(0), &experts(&[3, 4]), Phase::Decode, &mut out).unwrap();
-    let after: Vec<_> = out.claims().iter().map(|claim| claim.after()).collect();
+    let after: Vec<_> = out.claims().iter().map(Claim::after).collect();
     assert_eq!(after, [Some(Tick::new(7)), Some(Tick::new(9))]);
-    let generations: Vec<_> = out.claims().iter().map(|claim| claim.generation()).collect();
+    let generations: Vec<_> = out.claims().iter().map(Claim::generation).collect();
     assert_ne!(generations[0], generations[1]);
     pool.publish_all(&mut out).unwrap();
     pool.release();
