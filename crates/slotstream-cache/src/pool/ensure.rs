@@ -7,6 +7,22 @@ use slotstream_core::{
 use super::{Place, SlotPool};
 use crate::{CacheError, Claim, Ensured, Entry, Found};
 
+/// The slot of a miss that has none yet.
+const NOWHERE: SlotId = SlotId::new(u32::MAX);
+
+/// What the lookups of one call found.
+#[derive(Default)]
+struct Tally {
+    /// Resident records.
+    pinned: usize,
+    /// Records that somebody else's claim is reading.
+    pending: usize,
+    /// Records that a forecast reserved a slot for.
+    adopted: usize,
+    /// Records that need a slot.
+    needed: usize,
+}
+
 impl<P: EvictionPolicy> SlotPool<P> {
     /// Begins a call: finds or makes a slot for every expert that `layer` needs, and pins them
     /// until [`release`](Self::release).
@@ -49,6 +65,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
         phase: Phase,
         out: &mut Ensured,
     ) -> Result<(), CacheError> {
+        self.check_sane()?;
         if let Some(layer) = self.call {
             return Err(CacheError::CallRunning { layer });
         }
@@ -79,131 +96,141 @@ impl<P: EvictionPolicy> SlotPool<P> {
         phase: Phase,
         out: &mut Ensured,
     ) -> Result<(), CacheError> {
-        let [hits, needed] = self.look_up(layer, experts, out)?;
-        self.check_room(needed)?;
+        let mut tally = Tally::default();
+        let looked_up = self.look_up(layer, experts, &mut tally, out);
+        self.slots.pinned(layer, tally.pinned);
+        looked_up?;
+        self.check_room(tally.needed)?;
         if self.visited != Some(layer) {
             self.visited = Some(layer);
             self.visit += 1;
         }
-        if hits > 0 {
-            for entry in &out.entries {
-                if matches!(entry.found, Found::Hit | Found::Pending) {
-                    self.policy.on_hit(entry.slot, ExpertKey::new(layer, entry.expert));
-                }
+        for slot in &self.pins {
+            // None: a forecast that is about to be adopted.
+            if let Some(key) = self.slots.announced(*slot) {
+                self.policy.on_hit(*slot, key);
             }
         }
-        if hits < experts.len() {
-            self.claim_misses(layer, out)?;
-        }
-        self.count(layer, counts, phase, out);
+        let returned = self.claim_misses(layer, out)?;
+        self.count(layer, counts, phase, &tally, returned, out);
         Ok(())
     }
 
-    /// Enters every expert into `out` and pins what has a slot; tells the policy nothing.
-    /// Returns the hits (pending ones included) and the slots that are needed.
+    /// Enters every expert into `out`, pins what has a slot and lists the others in `misses`;
+    /// tells the policy nothing.
     #[inline]
     fn look_up(
         &mut self,
         layer: LayerIdx,
         experts: &[ExpertIdx],
+        tally: &mut Tally,
         out: &mut Ensured,
-    ) -> Result<[usize; 2], CacheError> {
+    ) -> Result<(), CacheError> {
         let per_layer = self.slots.geometry.experts();
         let base = layer.index() * per_layer;
-        let (mut hits, mut needed) = (0, 0);
-        for &expert in experts {
+        self.misses.clear();
+        for (at, &expert) in experts.iter().enumerate() {
             if expert.index() >= per_layer {
                 return Err(CacheError::UnknownExpert { layer, expert, experts: per_layer });
             }
             let index = base + expert.index();
-            let key = ExpertKey::new(layer, expert);
             let (slot, found) = match self.slots.place(index) {
                 Place::Absent => {
                     self.slots.want(index);
-                    needed += 1;
-                    out.entries.push(Entry {
-                        expert,
-                        slot: SlotId::new(u32::MAX),
-                        found: Found::Miss,
-                    });
+                    tally.needed += 1;
+                    self.misses.push(at);
+                    out.entries.push(Entry { expert, slot: NOWHERE, found: Found::Miss });
                     continue;
                 }
-                Place::Resident(slot) if self.slots.pin(slot, layer) => (slot, Found::Hit),
-                Place::Claimed(slot) => {
-                    let cell = &mut self.slots.cells[slot.index()];
-                    if std::mem::replace(&mut cell.pinned, true) {
-                        return Err(CacheError::Duplicate { key });
-                    }
-                    (slot, if cell.told { Found::Pending } else { Found::Adopted })
+                Place::Resident(slot) if self.slots.pin(slot) => {
+                    tally.pinned += 1;
+                    (slot, Found::Hit)
                 }
-                Place::Wanted | Place::Resident(_) => return Err(CacheError::Duplicate { key }),
+                Place::Claimed(slot) if self.slots.pin_claimed(slot) => {
+                    if self.slots.cells[slot.index()].told {
+                        tally.pending += 1;
+                        (slot, Found::Pending)
+                    } else {
+                        tally.adopted += 1;
+                        self.misses.push(at);
+                        (slot, Found::Adopted)
+                    }
+                }
+                _ => return Err(CacheError::Duplicate { key: ExpertKey::new(layer, expert) }),
             };
-            hits += usize::from(found != Found::Adopted);
             self.pins.push(slot);
             out.entries.push(Entry { expert, slot, found });
-        }
-        Ok([hits, needed])
-    }
-
-    /// Per miss in route order: `on_miss`, a slot, `on_insert`.
-    #[inline]
-    fn claim_misses(&mut self, layer: LayerIdx, out: &mut Ensured) -> Result<(), CacheError> {
-        let base = layer.index() * self.slots.geometry.experts();
-        for entry in &mut out.entries {
-            let key = ExpertKey::new(layer, entry.expert);
-            match entry.found {
-                Found::Hit | Found::Pending => {}
-                Found::Adopted => {
-                    self.policy.on_miss(key);
-                    self.policy.on_insert(entry.slot, key, Origin::Prefetch);
-                    self.slots.cells[entry.slot.index()].told = true;
-                }
-                Found::Miss => {
-                    self.policy.on_miss(key);
-                    let slot = self.take_slot(key, Origin::Demand)?;
-                    self.policy.on_insert(slot, key, Origin::Demand);
-                    self.counters.claims.add(Origin::Demand);
-                    let index = base + entry.expert.index();
-                    out.claims.push(self.slots.open(slot, index, key, Origin::Demand, true));
-                    self.pins.push(slot);
-                    entry.slot = slot;
-                }
-            }
         }
         Ok(())
     }
 
+    /// Per miss in route order: `on_miss`, a slot, `on_insert`. Returns how many of the misses
+    /// were resident when the pass reached the layer.
     #[inline]
-    fn count(&mut self, layer: LayerIdx, counts: &[u32], phase: Phase, out: &Ensured) {
+    fn claim_misses(&mut self, layer: LayerIdx, out: &mut Ensured) -> Result<u64, CacheError> {
         let base = layer.index() * self.slots.geometry.experts();
-        let counters = self.counters.phase_mut(phase);
-        for (i, entry) in out.entries.iter().enumerate() {
-            let lookups = u64::from(counts.get(i).copied().unwrap_or(1));
-            counters.token_lookups += lookups;
-            let was_there = match entry.found {
-                Found::Hit => {
-                    counters.hits += 1;
-                    true
-                }
-                Found::Pending => {
-                    counters.hits += 1;
-                    counters.pending += 1;
-                    true
-                }
-                Found::Adopted => {
-                    counters.misses += 1;
-                    counters.adopted += 1;
-                    false
-                }
-                Found::Miss => {
-                    counters.misses += 1;
-                    self.left[base + entry.expert.index()] == self.visit
-                }
-            };
-            if was_there {
-                counters.token_hits += lookups;
+        let mut returned = 0;
+        for at in 0..self.misses.len() {
+            let entry = &mut out.entries[self.misses[at]];
+            let key = ExpertKey::new(layer, entry.expert);
+            self.policy.on_miss(key);
+            if entry.found == Found::Adopted {
+                self.policy.on_insert(entry.slot, key, Origin::Prefetch);
+                self.slots.cells[entry.slot.index()].told = true;
+                continue;
             }
+            let index = base + entry.expert.index();
+            returned += u64::from(self.left[index] == self.visit);
+            let slot = self.take_slot(key, Origin::Demand)?;
+            self.policy.on_insert(slot, key, Origin::Demand);
+            self.counters.claims.demand += 1;
+            out.claims.push(self.slots.open(slot, index, key, Origin::Demand, true));
+            self.pins.push(slot);
+            entry.slot = slot;
         }
+        Ok(returned)
+    }
+
+    #[inline]
+    fn count(
+        &mut self,
+        layer: LayerIdx,
+        counts: &[u32],
+        phase: Phase,
+        tally: &Tally,
+        returned: u64,
+        out: &Ensured,
+    ) {
+        let hits = (tally.pinned + tally.pending) as u64;
+        let tokens = if counts.is_empty() {
+            (out.entries.len() as u64, hits + returned)
+        } else {
+            self.count_tokens(layer, counts, out)
+        };
+        let counters = self.counters.phase_mut(phase);
+        counters.hits += hits;
+        counters.pending += tally.pending as u64;
+        counters.misses += (tally.needed + tally.adopted) as u64;
+        counters.adopted += tally.adopted as u64;
+        counters.token_lookups += tokens.0;
+        counters.token_hits += tokens.1;
+    }
+
+    /// (position, rank) lookups of a call, and those whose record was resident when the pass
+    /// reached the layer.
+    fn count_tokens(&self, layer: LayerIdx, counts: &[u32], out: &Ensured) -> (u64, u64) {
+        let base = layer.index() * self.slots.geometry.experts();
+        let mut tokens = (0, 0);
+        for (entry, count) in out.entries.iter().zip(counts) {
+            let was_there = match entry.found {
+                Found::Hit | Found::Pending => true,
+                Found::Adopted => false,
+                Found::Miss => self.left[base + entry.expert.index()] == self.visit,
+            };
+            tokens.0 += u64::from(*count);
+            tokens.1 += if was_there { u64::from(*count) } else { 0 };
+        }
+        tokens
     }
 
     /// Ends a call that failed: no pins, no claims, no marks.
@@ -245,12 +272,13 @@ impl<P: EvictionPolicy> SlotPool<P> {
 
     #[inline]
     fn end_call(&mut self, layer: LayerIdx, tick: Option<Tick>) {
-        for slot in self.pins.drain(..) {
-            if let Some(tick) = tick {
-                self.slots.read_until(slot, tick);
+        if let Some(tick) = tick {
+            for slot in &self.pins {
+                self.slots.read_until(*slot, tick);
             }
-            self.slots.unpin(slot, layer);
         }
+        self.slots.unpin(&self.pins, layer);
+        self.pins.clear();
         self.call = None;
     }
 

@@ -45,8 +45,11 @@ pub struct SlotPool<P: EvictionPolicy = Box<dyn EvictionPolicy>> {
     call: Option<LayerIdx>,
     /// Slots that the running call counts on.
     pins: Vec<SlotId>,
+    /// Scratch: which entries of the call need something from the policy.
+    misses: Vec<usize>,
     /// Number of the running pass's visit of a layer; waves of one layer share it.
     visit: u64,
+    /// The layer of that visit; none once a new pass has begun.
     visited: Option<LayerIdx>,
     /// By dense record number: the visit in which the record was last evicted.
     left: Vec<u64>,
@@ -120,6 +123,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
             pass: PassId::new(0),
             call: None,
             pins: Vec::with_capacity(slots),
+            misses: Vec::with_capacity(slots),
             visit: 1,
             visited: None,
             left: vec![0; records],
@@ -136,7 +140,6 @@ impl<P: EvictionPolicy> SlotPool<P> {
     pub fn begin_step(&mut self, step: &Step<'_>) -> Result<(), CacheError> {
         self.guarded(|pool| {
             pool.pass = step.pass;
-            pool.visit += 1;
             pool.visited = None;
             pool.policy.on_step(step);
             Ok(())
@@ -149,6 +152,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// [`CacheError::UnknownLayer`] or [`CacheError::UnknownExpert`] when the routing is not of
     /// this geometry (the policy is not told), [`CacheError::Poisoned`].
     pub fn routing(&mut self, routing: &Routing<'_>) -> Result<(), CacheError> {
+        self.check_sane()?;
         self.check_layer(routing.layer())?;
         for expert in routing.ids() {
             self.index(routing.key(*expert))?;
@@ -165,6 +169,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// [`CacheError::UnknownLayer`] or [`CacheError::UnknownExpert`] when a prediction is not of
     /// this geometry (the policy is not told), [`CacheError::Poisoned`].
     pub fn forecast(&mut self, predictions: &[Prediction]) -> Result<(), CacheError> {
+        self.check_sane()?;
         for prediction in predictions {
             self.index(prediction.key)?;
             self.check_layer(prediction.needed_by.layer)?;
@@ -189,6 +194,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// [`CacheError::UnknownLayer`], [`CacheError::UnknownExpert`],
     /// [`CacheError::PolicyViolation`] (the running call goes on), [`CacheError::Poisoned`].
     pub fn claim(&mut self, key: ExpertKey, origin: Origin) -> Result<Claim, CacheError> {
+        self.check_sane()?;
         let index = self.index(key)?;
         match self.slots.place(index) {
             Place::Resident(slot) => return Err(CacheError::Resident { key, slot }),
@@ -219,9 +225,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// its slot free. [`CacheError::Poisoned`].
     #[inline]
     pub fn publish(&mut self, claim: Claim) -> Result<(), CacheError> {
-        if self.busy {
-            return Err(CacheError::Poisoned);
-        }
+        self.check_sane()?;
         let (key, slot) = (claim.key, claim.slot);
         let cell = self.slots.cell_of(&claim).ok_or(CacheError::StaleClaim { key, slot })?;
         if !cell.told {
@@ -244,7 +248,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     pub fn abort(&mut self, claim: Claim, why: Abort) -> Result<(), CacheError> {
         let Claim { key, slot, .. } = claim;
         self.guarded(|pool| {
-            let cell = pool.slots.cell_of(&claim).ok_or(CacheError::StaleClaim { key, slot })?;
+            let cell = *pool.slots.cell_of(&claim).ok_or(CacheError::StaleClaim { key, slot })?;
             if cell.pinned {
                 pool.pins.retain(|pin| *pin != slot);
             }
@@ -317,15 +321,17 @@ impl<P: EvictionPolicy> SlotPool<P> {
         })
     }
 
+    fn check_sane(&self) -> Result<(), CacheError> {
+        if self.busy { Err(CacheError::Poisoned) } else { Ok(()) }
+    }
+
     /// Runs `f`, which calls the policy. If the policy panics, the pool stays poisoned.
     #[inline]
     fn guarded<T>(
         &mut self,
         f: impl FnOnce(&mut Self) -> Result<T, CacheError>,
     ) -> Result<T, CacheError> {
-        if self.busy {
-            return Err(CacheError::Poisoned);
-        }
+        self.check_sane()?;
         self.busy = true;
         let result = f(self);
         self.busy = false;

@@ -17,6 +17,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// [`CacheError::CallRunning`], [`CacheError::SlotClaimed`] (a slot to be removed is
     /// claimed) and [`CacheError::Poisoned`].
     pub fn resize(&mut self, slots: usize) -> Result<(), CacheError> {
+        self.check_sane()?;
         if let Some(layer) = self.call {
             return Err(CacheError::CallRunning { layer });
         }
@@ -27,6 +28,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
             std::cmp::Ordering::Greater => {
                 pool.slots.grow(slots);
                 pool.pins.reserve(slots);
+                pool.misses.reserve(slots);
                 pool.policy.on_resize(slots);
                 Ok(())
             }
@@ -66,10 +68,9 @@ impl<P: EvictionPolicy> SlotPool<P> {
         let poisoned = std::mem::replace(&mut self.busy, true);
         if !poisoned {
             for index in 0..self.slots.len() {
-                let cell = self.slots.cells[index];
-                let claimed = (cell.claimed && cell.told).then_some(cell.key);
-                if let Some(key) = self.slots.keys[index].or(claimed) {
-                    self.policy.on_remove(slots::slot(index), key, RemoveCause::Cleared);
+                let slot = slots::slot(index);
+                if let Some(key) = self.slots.announced(slot) {
+                    self.policy.on_remove(slot, key, RemoveCause::Cleared);
                 }
             }
         }

@@ -102,6 +102,7 @@ impl Slots {
         self.len() - self.free.len() - self.open
     }
 
+    #[inline]
     pub(super) fn view(&self) -> SlotView<'_> {
         SlotView::new(&self.keys, &self.blocked, &self.evictable, self.free.len())
     }
@@ -130,27 +131,49 @@ impl Slots {
         }
     }
 
-    /// Pins a resident slot of `layer`; `false` when it is pinned already.
+    /// Pins a resident slot; `false` when it is pinned already. [`pinned`](Self::pinned) then
+    /// corrects the counts.
     #[inline]
-    pub(super) fn pin(&mut self, slot: SlotId, layer: LayerIdx) -> bool {
-        if std::mem::replace(&mut self.blocked[slot.index()], true) {
-            return false;
-        }
-        self.evictable[layer.index()] -= 1;
-        self.evictable_total -= 1;
-        true
+    pub(super) fn pin(&mut self, slot: SlotId) -> bool {
+        !std::mem::replace(&mut self.blocked[slot.index()], true)
     }
 
-    /// Takes back the pin of a slot whose record is of `layer`, or is on its way.
+    /// `count` resident slots of `layer` were pinned.
     #[inline]
-    pub(super) fn unpin(&mut self, slot: SlotId, layer: LayerIdx) {
-        if self.keys[slot.index()].is_some() {
-            self.blocked[slot.index()] = false;
-            self.evictable[layer.index()] += 1;
-            self.evictable_total += 1;
-        } else {
-            self.cells[slot.index()].pinned = false;
+    pub(super) fn pinned(&mut self, layer: LayerIdx, count: usize) {
+        // At most the slots that the layer owns.
+        self.evictable[layer.index()] -= u32::try_from(count).unwrap_or(u32::MAX);
+        self.evictable_total -= count;
+    }
+
+    /// Pins a claimed slot; `false` when it is pinned already.
+    pub(super) fn pin_claimed(&mut self, slot: SlotId) -> bool {
+        !std::mem::replace(&mut self.cells[slot.index()].pinned, true)
+    }
+
+    /// Takes back the pins of slots whose records are of `layer`, or are on their way.
+    #[inline]
+    pub(super) fn unpin(&mut self, slots: &[SlotId], layer: LayerIdx) {
+        let mut count = 0;
+        for slot in slots {
+            if self.keys[slot.index()].is_some() {
+                self.blocked[slot.index()] = false;
+                count += 1;
+            } else {
+                self.cells[slot.index()].pinned = false;
+            }
         }
+        self.evictable[layer.index()] += count;
+        self.evictable_total += count as usize;
+    }
+
+    /// The record that the policy knows to own `slot`.
+    #[inline]
+    pub(super) fn announced(&self, slot: SlotId) -> Option<ExpertKey> {
+        self.keys[slot.index()].or_else(|| {
+            let cell = &self.cells[slot.index()];
+            (cell.claimed && cell.told).then_some(cell.key)
+        })
     }
 
     /// The device reads the slot until `tick`.
@@ -201,10 +224,10 @@ impl Slots {
 
     /// The cell of a claim that is still valid.
     #[inline]
-    pub(super) fn cell_of(&self, claim: &Claim) -> Option<Cell> {
+    pub(super) fn cell_of(&self, claim: &Claim) -> Option<&Cell> {
         let cell = self.cells.get(claim.slot.index())?;
         (cell.claimed && cell.generation == claim.generation && cell.key == claim.key)
-            .then_some(*cell)
+            .then_some(cell)
     }
 
     /// Ends the claim on `slot`: its record has all its bytes.

@@ -1,0 +1,50 @@
+//! Every built-in policy passes the conformance suite, as an outsider's would.
+
+use slotstream_cache::{Clock, LayerLocal, Lru, parse_policy, policy_names};
+use slotstream_testkit::policy::{Broken, assert_lawful, check};
+
+#[test]
+fn built_in_policies_are_lawful() {
+    for name in policy_names() {
+        let inner: &[&str] =
+            if name.ends_with(':') { &["clock", "clock-cold", "lru"] } else { &[""] };
+        for inner in inner {
+            assert_lawful(|| parse_policy(&format!("{name}{inner}")).unwrap());
+        }
+    }
+    assert_lawful(|| Box::new(LayerLocal::new(LayerLocal::new(Lru::default()))));
+    assert_lawful(|| Box::new(Clock::default()));
+}
+
+/// The suite would notice: a clock whose reset forgets its hand.
+#[test]
+fn a_clock_that_keeps_its_hand_is_not() {
+    use slotstream_core::*;
+
+    #[derive(Debug)]
+    struct Kept(Clock);
+    impl EvictionPolicy for Kept {
+        fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
+            self.0.on_insert(slot, key, origin);
+        }
+        fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
+            self.0.on_hit(slot, key);
+        }
+        fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+            self.0.choose_victim(incoming, view)
+        }
+        fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
+            self.0.bind(geometry, slots)
+        }
+        fn on_resize(&mut self, slots: usize) {
+            self.0.on_resize(slots);
+        }
+        fn on_remove(&mut self, slot: SlotId, key: ExpertKey, cause: RemoveCause) {
+            self.0.on_remove(slot, key, cause);
+        }
+        fn reset(&mut self) {}
+    }
+    let found = check(|| Box::new(Kept(Clock::new()))).unwrap_err();
+    let kept = |what: &Broken| matches!(what, Broken::ResetKeepsState { .. });
+    assert!(found.iter().all(|violation| kept(&violation.what)), "{found:?}");
+}

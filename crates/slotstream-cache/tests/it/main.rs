@@ -1,0 +1,13 @@
+//! Integration tests of the pool and the built-in policies.
+#![expect(clippy::unwrap_used, reason = "a test that fails should stop")]
+
+mod events;
+mod faults;
+mod goldens;
+mod lawful;
+mod model;
+mod oracles;
+mod pool;
+mod random;
+mod speculation;
+mod support;

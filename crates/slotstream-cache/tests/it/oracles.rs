@@ -1,0 +1,341 @@
+//! Each policy against its naive model, and against what no policy can beat.
+
+use proptest::prelude::*;
+use slotstream_cache::{Clock, Ensured, LayerLocal, Lru, SlotPool, parse_policy};
+use slotstream_core::*;
+
+use crate::support::{geometry, key, layer, misses, optimum, step};
+
+/// CLOCK as the article writes it: a bit a slot, a loop.
+#[derive(Debug)]
+struct NaiveClock {
+    bits: Vec<bool>,
+    hand: usize,
+    fresh: bool,
+}
+
+impl EvictionPolicy for NaiveClock {
+    fn on_insert(&mut self, slot: SlotId, _key: ExpertKey, _origin: Origin) {
+        self.bits[slot.index()] = self.fresh;
+    }
+    fn on_hit(&mut self, slot: SlotId, _key: ExpertKey) {
+        self.bits[slot.index()] = true;
+    }
+    fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+        let slots = (0..view.len() as u32).map(SlotId::new);
+        if !slots.clone().any(|slot| view.is_evictable(slot)) {
+            return None;
+        }
+        loop {
+            let slot = SlotId::new(self.hand as u32);
+            self.hand = (self.hand + 1) % view.len();
+            if !view.is_evictable(slot) {
+                continue;
+            }
+            if self.bits[slot.index()] {
+                self.bits[slot.index()] = false;
+                continue;
+            }
+            return Some(slot);
+        }
+    }
+    fn bind(&mut self, _geometry: &Geometry, slots: usize) -> Result<(), BindError> {
+        self.on_resize(slots);
+        Ok(())
+    }
+    fn on_resize(&mut self, slots: usize) {
+        self.bits.resize(slots, false);
+        self.hand = if self.hand < slots { self.hand } else { 0 };
+    }
+    fn reset(&mut self) {}
+}
+
+/// LRU by the time of the last use of each slot.
+#[derive(Debug, Default)]
+struct NaiveLru {
+    now: u64,
+    used: Vec<u64>,
+}
+
+impl EvictionPolicy for NaiveLru {
+    fn on_insert(&mut self, slot: SlotId, _key: ExpertKey, _origin: Origin) {
+        self.now += 1;
+        self.used[slot.index()] = self.now;
+    }
+    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
+        self.on_insert(slot, key, Origin::Demand);
+    }
+    fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+        let slots = (0..view.len() as u32).map(SlotId::new);
+        slots.filter(|slot| view.is_evictable(*slot)).min_by_key(|slot| self.used[slot.index()])
+    }
+    fn bind(&mut self, _geometry: &Geometry, slots: usize) -> Result<(), BindError> {
+        self.used.resize(slots, 0);
+        Ok(())
+    }
+    fn on_resize(&mut self, slots: usize) {
+        self.used.resize(slots, 0);
+    }
+    fn reset(&mut self) {}
+}
+
+/// The floor rule by a list of the layer's evictable slots; only for LRU.
+#[derive(Debug, Default)]
+struct NaiveLocalLru {
+    lru: NaiveLru,
+    floor: usize,
+}
+
+impl EvictionPolicy for NaiveLocalLru {
+    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
+        self.lru.on_insert(slot, key, origin);
+    }
+    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
+        self.lru.on_hit(slot, key);
+    }
+    fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+        let evictable: Vec<SlotId> = (0..view.len() as u32)
+            .map(SlotId::new)
+            .filter(|slot| view.is_evictable(*slot))
+            .collect();
+        let mut own: Vec<SlotId> = evictable
+            .iter()
+            .copied()
+            .filter(|slot| view.key(*slot).unwrap().layer() == incoming.key.layer())
+            .collect();
+        if own.is_empty() || view.len() > self.floor || incoming.origin != Origin::Demand {
+            own = evictable;
+        }
+        own.into_iter().min_by_key(|slot| self.lru.used[slot.index()])
+    }
+    fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
+        self.floor = geometry.floor_slots();
+        self.lru.bind(geometry, slots)
+    }
+    fn on_resize(&mut self, slots: usize) {
+        self.lru.on_resize(slots);
+    }
+    fn reset(&mut self) {}
+}
+
+/// Two policies that must always choose the same victim.
+#[derive(Debug)]
+struct Twins<A, B>(A, B);
+
+impl<A: EvictionPolicy, B: EvictionPolicy> EvictionPolicy for Twins<A, B> {
+    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
+        self.0.on_insert(slot, key, origin);
+        self.1.on_insert(slot, key, origin);
+    }
+    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
+        self.0.on_hit(slot, key);
+        self.1.on_hit(slot, key);
+    }
+    fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+        let victim = self.0.choose_victim(incoming, view);
+        assert_eq!(victim, self.1.choose_victim(incoming, view), "for {incoming:?} in {view:?}");
+        victim
+    }
+    fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
+        self.0.bind(geometry, slots)?;
+        self.1.bind(geometry, slots)
+    }
+    fn on_resize(&mut self, slots: usize) {
+        self.0.on_resize(slots);
+        self.1.on_resize(slots);
+    }
+    fn on_remove(&mut self, slot: SlotId, key: ExpertKey, cause: RemoveCause) {
+        self.0.on_remove(slot, key, cause);
+        self.1.on_remove(slot, key, cause);
+    }
+    fn reset(&mut self) {}
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A call of a layer; the flag fails the read of each miss.
+    Call(u16, Vec<u16>, bool),
+    Forecast(u16, u16),
+    Hot(u16, u16),
+    Resize(usize),
+    Clear,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let route =
+        || proptest::sample::subsequence((0..10).collect::<Vec<u16>>(), 1..5).prop_shuffle();
+    let event = prop_oneof![
+        20 => (0..3_u16, route(), proptest::bool::weighted(0.1))
+            .prop_map(|(layer, ids, fails)| Event::Call(layer, ids, fails)),
+        3 => (0..3_u16, 0..10_u16).prop_map(|(layer, id)| Event::Forecast(layer, id)),
+        2 => (0..3_u16, 0..10_u16).prop_map(|(layer, id)| Event::Hot(layer, id)),
+        1 => (8..16_usize).prop_map(Event::Resize),
+        1 => Just(Event::Resize(8)),
+        1 => Just(Event::Clear),
+    ];
+    proptest::collection::vec(event, 1..120)
+}
+
+/// Plays `events` to a pool; forecasts that no later call adopts stay reserved.
+fn play(events: &[Event], policy: impl EvictionPolicy) {
+    use slotstream_cache::Abort::ReadFailed;
+
+    let mut pool = SlotPool::new(geometry(3, 10, 4), 8, policy).unwrap();
+    let mut tickets = Vec::new();
+    let mut out = Ensured::new();
+    for event in events {
+        match event {
+            Event::Call(of, ids, fails) => {
+                let ids: Vec<ExpertIdx> = ids.iter().copied().map(ExpertIdx::new).collect();
+                if pool.ensure(layer(*of), &ids, Phase::Decode, &mut out).is_ok() {
+                    for claim in out.take_claims() {
+                        let slot = claim.slot().get();
+                        let done = if *fails && slot % 2 == 0 {
+                            pool.abort(claim, ReadFailed)
+                        } else {
+                            pool.publish(claim)
+                        };
+                        done.unwrap();
+                    }
+                    pool.release();
+                }
+            }
+            Event::Forecast(of, id) => tickets.extend(pool.claim(key(*of, *id), Origin::Prefetch)),
+            Event::Hot(of, id) => {
+                if let Ok(claim) = pool.claim(key(*of, *id), Origin::PromptHot) {
+                    pool.publish(claim).unwrap();
+                }
+            }
+            // Refused while a forecast's slot would go.
+            Event::Resize(slots) => drop(pool.resize(*slots)),
+            Event::Clear => {
+                pool.clear();
+                tickets.clear();
+            }
+        }
+        // Reads of forecasts end now and then: adopted ones are published, others given up.
+        if tickets.len() > 3 {
+            for ticket in tickets.drain(..) {
+                let _ = pool.publish(ticket);
+            }
+        }
+        pool.validate().unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn policies_equal_their_naive_models(events in events()) {
+        let naive = |fresh| NaiveClock { bits: Vec::new(), hand: 0, fresh };
+        play(&events, Twins(Clock::new(), naive(true)));
+        play(&events, Twins(Clock::cold(), naive(false)));
+        play(&events, Twins(Lru::new(), NaiveLru::default()));
+        play(&events, Twins(LayerLocal::new(Lru::new()), NaiveLocalLru::default()));
+    }
+
+    #[test]
+    fn no_policy_beats_the_optimum(
+        keys in proptest::collection::vec(0..20_usize, 1..300),
+        slots in 1..20_usize,
+    ) {
+        let best = optimum(&keys, slots);
+        for name in ["clock", "clock-cold", "lru", "layer-local:clock"] {
+            let found = misses(&keys, slots, parse_policy(name).unwrap());
+            prop_assert!(found >= best, "{name} {found} < {best}");
+        }
+    }
+}
+
+/// The optimum itself, against all ways to choose victims.
+#[test]
+fn the_optimum_is_the_least_of_all() {
+    fn least(keys: &[usize], resident: &mut Vec<usize>, slots: usize) -> u64 {
+        let Some((key, rest)) = keys.split_first() else { return 0 };
+        if resident.contains(key) {
+            return least(rest, resident, slots);
+        }
+        if resident.len() < slots {
+            resident.push(*key);
+            let found = 1 + least(rest, resident, slots);
+            resident.pop();
+            return found;
+        }
+        (0..slots)
+            .map(|at| {
+                let old = std::mem::replace(&mut resident[at], *key);
+                let found = 1 + least(rest, resident, slots);
+                resident[at] = old;
+                found
+            })
+            .min()
+            .unwrap()
+    }
+    let mut state = 7_u32;
+    for slots in 1..4 {
+        for _ in 0..40 {
+            let keys: Vec<usize> = (0..11)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as usize % 5
+                })
+                .collect();
+            assert_eq!(optimum(&keys, slots), least(&keys, &mut Vec::new(), slots), "{keys:?}");
+        }
+    }
+}
+
+/// The policies are different things: on this trace their counts all differ.
+#[test]
+fn a_short_trace_tells_the_policies_apart() {
+    let run = |name: &str| {
+        let model = geometry(2, 8, 2);
+        let mut pool =
+            SlotPool::new(model, model.floor_slots(), parse_policy(name).unwrap()).unwrap();
+        let mut out = Ensured::new();
+        for (pass, (of, id)) in TELLING.iter().enumerate() {
+            pool.begin_step(&step(pass as u64, &[])).unwrap();
+            pool.ensure(layer(*of), &[ExpertIdx::new(*id)], Phase::Decode, &mut out).unwrap();
+            pool.publish_all(&mut out).unwrap();
+            pool.release();
+        }
+        pool.counters().decode.misses
+    };
+    let counts = ["clock", "clock-cold", "lru", "layer-local:clock"].map(run);
+    assert_eq!(counts, [19, 14, 17, 16]);
+}
+
+/// (layer, expert) of 30 passes.
+const TELLING: [(u16, u16); 30] = [
+    (0, 0),
+    (0, 0),
+    (0, 2),
+    (1, 2),
+    (1, 2),
+    (1, 1),
+    (0, 0),
+    (1, 0),
+    (0, 3),
+    (0, 3),
+    (1, 0),
+    (0, 1),
+    (1, 2),
+    (0, 2),
+    (1, 0),
+    (1, 0),
+    (0, 3),
+    (0, 3),
+    (0, 1),
+    (0, 2),
+    (1, 2),
+    (0, 2),
+    (1, 2),
+    (0, 0),
+    (1, 0),
+    (0, 0),
+    (0, 1),
+    (0, 3),
+    (0, 0),
+    (1, 2),
+];
