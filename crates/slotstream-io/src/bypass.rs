@@ -43,8 +43,7 @@ mod system {
     /// Pages are dropped whole; 64 KiB covers the page sizes of all Linux machines.
     const PAGE: u64 = 64 * 1024;
 
-    const MEMORY_FILE_SYSTEMS: [(u64, &str); 2] =
-        [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+    const MEMORY_FILE_SYSTEMS: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
     /// Turns read-ahead off and asks whether pages can be dropped.
     pub(crate) fn bypass(file: &File) -> Result<(), Refusal> {
@@ -155,7 +154,9 @@ mod system {
 
     /// Always refused.
     pub(crate) fn bypass(_: &File) -> Result<(), Refusal> {
-        Err(Refusal { why: format!("no way around the cache is known on {}", std::env::consts::OS) })
+        Err(Refusal {
+            why: format!("no way around the cache is known on {}", std::env::consts::OS),
+        })
     }
 
     pub(crate) fn restore(_: &File) {}

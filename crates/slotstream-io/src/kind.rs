@@ -37,8 +37,7 @@ pub enum ReaderKind {
 
 impl ReaderKind {
     /// Every kind, in the order of [`Self::NAMES`].
-    pub const ALL: &'static [Self] =
-        &[Self::Auto, Self::Buffered, Self::Uncached, Self::Memory];
+    pub const ALL: &'static [Self] = &[Self::Auto, Self::Buffered, Self::Uncached, Self::Memory];
 
     /// Every name.
     pub const NAMES: &'static [&'static str] = &["auto", "buffered", "uncached", "memory"];

@@ -69,16 +69,13 @@ impl MemReader {
         let mut loaded = 0;
         let mut files = Vec::with_capacity(open.len());
         for (file, source) in (0..).map(FileId::new).zip(open) {
-            let mut report = |here: u64| match progress(LoadProgress {
-                file,
-                loaded: loaded + here,
-                total,
-            }) {
-                ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => {
-                    Err(IoError::LoadCancelled { loaded: loaded + here, total })
-                }
-            };
+            let mut report =
+                |here: u64| match progress(LoadProgress { file, loaded: loaded + here, total }) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(()) => {
+                        Err(IoError::LoadCancelled { loaded: loaded + here, total })
+                    }
+                };
             let bytes = load(file, &source, &mut report)?;
             loaded += bytes.len() as u64;
             files.push((source.path, bytes));
