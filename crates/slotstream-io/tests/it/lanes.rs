@@ -11,7 +11,7 @@ use slotstream_core::{
 use slotstream_io::{IoError, LaneQueue, MemReader};
 use slotstream_testkit::reader::{CountingReader, Fault, FaultyReader, Schedule, SlowReader};
 
-use crate::landings::{FILE_LEN, Gated, Landings, extent, memory};
+use crate::landings::{FILE_LEN, Gated, Landed, Landings, extent, memory};
 
 #[test]
 fn demand_overtakes_speculation() {
@@ -25,7 +25,7 @@ fn demand_overtakes_speculation() {
     assert_eq!((queue.queued(Demand), queue.queued(Speculative), queue.in_flight()), (2, 2, 1));
     queue.submit(Demand, vec![landings.job(extent(3, 1))]);
     gate.open();
-    assert!(landings.take(6).iter().all(|landed| landed.right()));
+    assert!(landings.take(6).iter().all(Landed::right));
     assert_eq!(gate.order(), [10, 1, 2, 3, 11, 12]);
     assert_eq!((queue.queued(Demand), queue.queued(Speculative), queue.in_flight()), (0, 0, 0));
 }
@@ -126,7 +126,7 @@ fn many_submitters_lose_no_wakeup() {
                     let jobs = (0..=id % 3).map(|k| landings.job(extent(i * 7 + k, 3)));
                     queue.submit(class, jobs.collect());
                     // Waits each time, so lanes fall asleep in between.
-                    assert!(landings.take(id as usize % 3 + 1).iter().all(|l| l.right()));
+                    assert!(landings.take(id as usize % 3 + 1).iter().all(Landed::right));
                 }
             });
         }
@@ -142,7 +142,7 @@ fn busy_time_counts_overlapping_reads_once_and_idle_time_never() {
     let landings = Landings::new();
     let round = || {
         queue.submit(Demand, (0..4).map(|i| landings.job(extent(i, 10))).collect());
-        assert!(landings.take(4).iter().all(|l| l.right()));
+        assert!(landings.take(4).iter().all(Landed::right));
     };
     round();
     let between = queue.counters();

@@ -1,4 +1,5 @@
 //! Readers over real files, and the lane queue over its threads.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod alone;
 mod faults;
