@@ -46,6 +46,26 @@ fn jobs_land_one_by_one() {
     assert_eq!(landings.next().extent.offset(), 0);
 }
 
+/// As many lanes wake up as there are jobs: here each job needs a lane of its own.
+#[test]
+fn a_batch_wakes_a_lane_for_each_job() {
+    const LANES: u64 = 8;
+    let gate = Gated::new();
+    let queue = LaneQueue::new(gate.clone(), LANES as usize).unwrap();
+    let landings = Landings::new();
+    for round in 1..=3 {
+        // Time to fall asleep. Too little of it makes the test easier, never wrong.
+        std::thread::sleep(Duration::from_millis(30));
+        let first = round * 100;
+        queue
+            .submit(Demand, (first..first + LANES).map(|at| landings.job(extent(at, 1))).collect());
+        gate.wait_for((round * LANES) as usize);
+        assert_eq!((queue.in_flight(), queue.queued(Demand)), (LANES as usize, 0));
+        (first..first + LANES).for_each(|at| gate.let_pass(at));
+        assert!(landings.take(LANES as usize).iter().all(Landed::right));
+    }
+}
+
 #[test]
 fn a_cancelled_job_is_not_read() {
     let gate = Gated::new();

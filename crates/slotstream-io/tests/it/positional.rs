@@ -1,6 +1,6 @@
 //! The positional reader over real files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -86,52 +86,6 @@ fn files_in_memory_cannot_be_uncached_and_that_is_said() {
     assert_eq!(mode.name, "buffered");
     assert!(mode.why.contains("shard.bin the file lies in memory (tmpfs)"), "{mode:?}");
     assert_eq!(read(&reader, 3, 2).unwrap(), [7, 7]);
-}
-
-/// Asks the kernel for bytes only if they are in the page cache.
-#[cfg(target_os = "linux")]
-fn cached_pages(path: &Path, pages: u64) -> u64 {
-    use rustix::io::{ReadWriteFlags, preadv2};
-    let file = File::open(path).unwrap();
-    let cached = |page: &u64| {
-        let mut byte = [0];
-        let mut parts = [std::io::IoSliceMut::new(&mut byte)];
-        match preadv2(&file, &mut parts, page * 65_536, ReadWriteFlags::NOWAIT) {
-            Ok(count) => count == 1,
-            Err(rustix::io::Errno::AGAIN) => false,
-            Err(other) => panic!("{other:?}"),
-        }
-    };
-    (0..pages).filter(cached).count() as u64
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn uncached_reads_leave_no_pages_behind() {
-    // Beside the test program: the temporary directory may lie in memory.
-    let beside = std::env::current_exe().unwrap();
-    let folder = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
-    let path = folder.path().join("shard.bin");
-    let mut file = File::create(&path).unwrap();
-    file.write_all(&vec![9; 64 * 65_536]).unwrap();
-    // Pages that are not yet written cannot be dropped.
-    file.sync_all().unwrap();
-    let all = |mode| {
-        let reader = open(std::slice::from_ref(&path), mode).unwrap();
-        for step in 0..64 {
-            assert_eq!(read(&reader, step * 65_536 + 1, 65_535).unwrap(), [9; 65_535]);
-        }
-        reader
-    };
-    let buffered = all(ReadMode::Buffered);
-    assert!(cached_pages(&path, 64) >= 60);
-    buffered.advise(&Extent::new(FileId::new(0), 0, 64 * 65_536).unwrap(), Advice::DontNeed);
-    match all(ReadMode::Uncached).effective().name.as_str() {
-        // Asking may start a read, so a few are allowed to have come back.
-        "uncached" => assert!(cached_pages(&path, 64) <= 16),
-        // The build directory lies in memory; then the reader has said so.
-        name => assert_eq!(name, "buffered"),
-    }
 }
 
 #[test]
