@@ -31,7 +31,8 @@ mod system {
 
     /// What [`bypass`] does when nothing refuses.
     pub(crate) const HOW: &str = "read-ahead is off (POSIX_FADV_RANDOM) and the pages of each \
-                                  read are dropped after it (POSIX_FADV_DONTNEED)";
+                                  read are dropped after it (POSIX_FADV_DONTNEED); pages that the \
+                                  cache held before are still used";
 
     /// Why `Auto` is what it is on this system.
     pub(crate) const AUTO: &str = "auto: on Linux the page cache uses memory that is free and \

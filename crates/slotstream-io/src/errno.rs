@@ -27,11 +27,11 @@ const NAMES: [(Errno, &str); 17] = [
 /// `EINVAL` and the like; the number where this list has no name, the text where there is no
 /// number.
 pub(crate) fn errno_name(error: &io::Error) -> String {
-    let Some(errno) = Errno::from_io_error(error) else { return error.to_string() };
+    let Some(number) = error.raw_os_error() else { return error.to_string() };
     NAMES
         .iter()
-        .find(|(known, _)| *known == errno)
-        .map_or_else(|| format!("errno {}", errno.raw_os_error()), |(_, name)| (*name).to_string())
+        .find(|(known, _)| known.raw_os_error() == number)
+        .map_or_else(|| format!("errno {number}"), |(_, name)| (*name).to_owned())
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 mod backlog;
 mod busy;
-#[cfg(test)]
-mod tests;
 
 use std::any::Any;
 use std::fmt;

@@ -21,6 +21,8 @@ pub enum ReadMode {
     Buffered,
     /// Around it. macOS: `F_NOCACHE`, no `F_RDAHEAD`. Linux: no read-ahead, and the pages of a
     /// read are dropped after it. Where the system refuses, the reader is buffered and says so.
+    /// Neither system empties the cache first: what it held before may still be used, and may
+    /// stay.
     Uncached,
 }
 

@@ -235,7 +235,8 @@ mod tests {
         });
         assert!((1..=3).contains(&most.into_inner()));
         assert_eq!(pool.available(), 3);
-        assert_eq!(pool.0.state.lock().free.len(), pool.0.state.lock().made);
+        let state = pool.0.state.lock();
+        assert_eq!(state.free.len(), state.made);
     }
 
     #[test]

@@ -1,0 +1,14 @@
+//! Readers over real files, and the lane queue over its threads.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[cfg(target_os = "linux")]
+mod alone;
+mod faults;
+mod landings;
+mod lanes;
+mod memory;
+#[cfg(target_os = "linux")]
+mod page_cache;
+mod positional;
+mod shutdown;
+mod tracing;
