@@ -11,7 +11,7 @@ pub enum QwenError {
     #[non_exhaustive]
     Checkpoint {
         /// What is wrong with it.
-        source: slotstream_checkpoint::CheckpointError,
+        source: Box<slotstream_checkpoint::CheckpointError>,
     },
     /// The bytes of a tensor could not be read.
     #[error("tensor `{tensor}` could not be read")]
@@ -167,6 +167,18 @@ impl QwenError {
             | Self::NgramStore { .. }
             | Self::ForeignState { .. } => ErrorKind::Bug,
         }
+    }
+
+    /// A token that the model does not know.
+    #[must_use]
+    pub const fn token(token: u32, position: u64, vocab_size: usize) -> Self {
+        Self::Token { token, position, vocab_size }
+    }
+
+    /// Tokens that do not fit in the context.
+    #[must_use]
+    pub const fn context(position: u64, tokens: usize, context: usize) -> Self {
+        Self::Context { position, tokens, context }
     }
 
     pub(crate) fn layer(index: usize) -> impl Fn(slotstream_candle::Error) -> Self {

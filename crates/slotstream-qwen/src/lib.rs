@@ -51,5 +51,5 @@ mod window;
 pub use error::QwenError;
 pub use load::LoadProgress;
 pub use model::{ModelBuilder, QwenModel};
-pub use pass::{Logits, Observer, Pass, PassOutput};
+pub use pass::{Logits, Observer, Pass, PassOutput, to_host};
 pub use state::{MAX_ROLLBACK, PlannedState, State};

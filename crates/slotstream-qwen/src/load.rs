@@ -80,7 +80,7 @@ impl Loader<'_> {
 
     /// The affine-quantized module of this name.
     pub(crate) fn affine(&mut self, module: &str) -> Result<AffineWeight, QwenError> {
-        let source = |source| QwenError::Checkpoint { source };
+        let source = |e| QwenError::Checkpoint { source: Box::new(e) };
         let t = self.checkpoint.affine(module).map_err(source)?;
         AffineWeight::read(t.format, (t.rows, t.cols), self.device, |part, bytes| {
             let extent = match part {
@@ -96,7 +96,7 @@ impl Loader<'_> {
     /// The bf16 matrix of this name.
     pub(crate) fn bf16(&mut self, name: &str) -> Result<Bf16Weight, QwenError> {
         let info =
-            self.checkpoint.float(name).map_err(|source| QwenError::Checkpoint { source })?;
+            self.checkpoint.float(name).map_err(|e| QwenError::Checkpoint { source: Box::new(e) })?;
         let (extent, rows) = (info.extent, info.shape.first().copied().unwrap_or(1));
         let values = extent.len() / 2;
         let cols = values.checked_div(rows).unwrap_or(0);
@@ -108,7 +108,7 @@ impl Loader<'_> {
 
     /// A small float tensor as f32, with 1 added where the checkpoint stores norms centred.
     pub(crate) fn floats(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, QwenError> {
-        let checkpoint = |source| QwenError::Checkpoint { source };
+        let checkpoint = |e| QwenError::Checkpoint { source: Box::new(e) };
         let info = self.checkpoint.float(name).map_err(checkpoint)?;
         let mut values = read_floats(self.checkpoint, info, self.reader).map_err(checkpoint)?;
         if self.norms.adds_one(name) {

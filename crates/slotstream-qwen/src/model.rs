@@ -90,7 +90,7 @@ impl<'a> ModelBuilder<'a> {
     /// [`QwenError::Load`], [`QwenError::Place`], [`QwenError::Cancelled`].
     pub fn load(mut self, ops: Arc<dyn Ops>) -> Result<QwenModel, QwenError> {
         let (checkpoint, device) = (self.checkpoint, Device::Cpu);
-        let wrong = |source| QwenError::Checkpoint { source };
+        let wrong = |e| QwenError::Checkpoint { source: Box::new(e) };
         let norms = NormForm::detect(checkpoint, self.reader, self.norms).map_err(wrong)?;
         verify_ngram_constants(checkpoint, self.reader).map_err(wrong)?;
         let mut loader = Loader {

@@ -90,6 +90,15 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// The values of a tensor of one row or several, in row order.
+///
+/// # Errors
+/// [`QwenError::Layer`] when the device refuses or the tensor is not f32.
+pub fn to_host(tensor: &Tensor) -> Result<Vec<f32>, QwenError> {
+    let flat = tensor.flatten_all().and_then(|t| t.to_vec1());
+    flat.within("read back").map_err(QwenError::layer(0))
+}
+
 /// What a pass gave.
 #[derive(Debug)]
 #[non_exhaustive]

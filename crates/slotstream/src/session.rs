@@ -1,0 +1,444 @@
+//! One sequence: tokens, state, sampler.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use slotstream_core::{CancelToken, Phase, SessionId, Step};
+use slotstream_qwen::{Logits, Pass, State};
+
+use crate::sampling::{Sampler, SamplingParams};
+use crate::{Engine, Error, Metrics};
+
+/// How a session samples and when it stops.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SessionOptions {
+    /// How tokens are chosen; greedy unless said otherwise.
+    pub sampling: SamplingParams,
+    /// Ends running passes when set; looked at before every layer.
+    pub cancel: CancelToken,
+}
+
+impl SessionOptions {
+    /// Greedy, never cancelled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Chooses how tokens are sampled.
+    #[must_use]
+    pub const fn with_sampling(mut self, sampling: SamplingParams) -> Self {
+        self.sampling = sampling;
+        self
+    }
+
+    /// Lets `token` end running passes.
+    #[must_use]
+    pub fn with_cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = token;
+        self
+    }
+}
+
+/// One sequence of a model. [`prefill`](Self::prefill) gives it tokens,
+/// [`next_token`](Self::next_token) generates one.
+///
+/// A pass that fails (a read error, a cancellation) never leaves a wrong token behind: the
+/// session keeps its tokens, and the next call runs again what the state has lost.
+#[derive(Debug)]
+pub struct Session {
+    engine: Engine,
+    id: SessionId,
+    state: State,
+    tokens: Vec<u32>,
+    /// Where the last prompt ended: tokens from here on were generated.
+    prompt_end: usize,
+    /// Logits after the last token, once it has run.
+    logits: Vec<f32>,
+    has_logits: bool,
+    sampler: Sampler,
+    cancel: CancelToken,
+    marks: Vec<Snapshot>,
+    metrics: Metrics,
+    first_prefill: Option<Instant>,
+    last_token: Option<Instant>,
+}
+
+/// A moment of a session to come back to.
+#[derive(Clone, Debug)]
+pub struct Snapshot(Arc<Moment>);
+
+#[derive(Debug)]
+struct Moment {
+    folder: std::path::PathBuf,
+    session: SessionId,
+    state: State,
+    tokens: Vec<u32>,
+    prompt_end: usize,
+    sampler: Sampler,
+}
+
+impl Snapshot {
+    /// Tokens of the sequence at that moment.
+    #[must_use]
+    pub fn tokens(&self) -> &[u32] {
+        &self.0.tokens
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        engine: Engine,
+        id: SessionId,
+        options: SessionOptions,
+    ) -> Result<Self, Error> {
+        let state = engine.0.model.new_state(engine.0.context, engine.0.rollback_rows)?;
+        Ok(Self {
+            engine,
+            id,
+            state,
+            tokens: Vec::new(),
+            prompt_end: 0,
+            logits: Vec::new(),
+            has_logits: false,
+            sampler: Sampler::new(options.sampling)?,
+            cancel: options.cancel,
+            marks: Vec::new(),
+            metrics: Metrics::default(),
+            first_prefill: None,
+            last_token: None,
+        })
+    }
+
+    /// Appends prompt tokens and runs them in chunks.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a token that the model does not know or a prompt longer than the
+    /// context (nothing is appended), or when a pass fails (the tokens stay; the next call runs
+    /// them).
+    pub fn prefill(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        self.check(tokens)?;
+        self.first_prefill.get_or_insert_with(Instant::now);
+        self.tokens.extend_from_slice(tokens);
+        self.prompt_end = self.tokens.len();
+        self.has_logits = false;
+        self.catch_up()
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<(), Error> {
+        let (vocab_size, position) = (self.engine.0.model.config().vocab_size, self.tokens.len());
+        if position + tokens.len() > self.engine.0.context {
+            let (tokens, context) = (tokens.len(), self.engine.0.context);
+            return Err(slotstream_qwen::QwenError::context(position as u64, tokens, context).into());
+        }
+        match tokens.iter().position(|t| *t as usize >= vocab_size) {
+            Some(i) => Err(slotstream_qwen::QwenError::token(
+                tokens[i],
+                (position + i) as u64,
+                vocab_size,
+            )
+            .into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Generates one token and appends it. The token itself runs through the graph when the next
+    /// one is asked for.
+    ///
+    /// # Errors
+    /// [`Error::NoPrompt`] before the first prefill; [`Error::Model`] when the context is full or
+    /// a pass fails; [`Error::Sampling`] when the logits are unusable. Calling again is safe.
+    pub fn next_token(&mut self) -> Result<u32, Error> {
+        if self.tokens.is_empty() {
+            return Err(Error::NoPrompt {});
+        }
+        // Where there is no room for the token, fail before computing it.
+        self.check(&[0])?;
+        self.catch_up()?;
+        let token = self.sampler.sample(&self.logits, &self.tokens[self.prompt_end..])?;
+        self.tokens.push(token);
+        self.has_logits = false;
+        self.count_token();
+        Ok(token)
+    }
+
+    fn count_token(&mut self) {
+        let now = Instant::now();
+        self.metrics.generated += 1;
+        if self.metrics.time_to_first_token.is_none() {
+            self.metrics.time_to_first_token = self.first_prefill.map(|t| now - t);
+        } else if let Some(last) = self.last_token {
+            self.metrics.decode_time += now - last;
+        }
+        self.last_token = Some(now);
+    }
+
+    /// Runs the tokens that the state has not seen, the last one with logits.
+    fn catch_up(&mut self) -> Result<(), Error> {
+        if self.state.is_dirty() {
+            self.fall_back(self.tokens.len())?;
+        }
+        let mut seen = self.state.position() as usize;
+        if seen == self.tokens.len() && !self.has_logits && seen > 0 {
+            // The state is past the last token but its logits are gone.
+            self.fall_back(seen - 1)?;
+            seen = self.state.position() as usize;
+        }
+        while seen < self.tokens.len() {
+            let end = (seen + self.engine.0.chunk).min(self.tokens.len());
+            self.run(seen, end)?;
+            seen = end;
+        }
+        Ok(())
+    }
+
+    /// Takes a turn and runs `tokens[start..end]`.
+    fn run(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        let inner = &self.engine.0;
+        let decode = end - start == 1 && start >= self.prompt_end;
+        let phase = if decode { Phase::Decode } else { Phase::Prefill };
+        let last = end == self.tokens.len();
+        let mut runtime = self.engine.runtime()?;
+        runtime.set_busy(true);
+        let begun = Instant::now();
+        let before = runtime.read_counters();
+        let step = Step {
+            pass: runtime.next_pass(),
+            phase,
+            session: self.id,
+            position: start as u64,
+            tokens: &self.tokens[start..end],
+        };
+        let _span = tracing::debug_span!("pass", position = start, rows = end - start).entered();
+        let pass = Pass::new(step)
+            .with_logits(if last { Logits::Last } else { Logits::None })
+            .with_cancel(&self.cancel);
+        let crate::engine::Runtime { experts, ngram, .. } = &mut *runtime;
+        let output = inner.model.forward(&mut self.state, &pass, experts, ngram.as_mut());
+        let metrics = runtime.read_counters().since(&before, end - start, begun.elapsed());
+        runtime.set_busy(false);
+        drop(runtime);
+        match phase {
+            Phase::Decode => self.metrics.decode.add(&metrics),
+            _ => self.metrics.prefill.add(&metrics),
+        }
+        if let Some(logits) = output?.logits {
+            self.logits = slotstream_qwen::to_host(&logits)?;
+            self.has_logits = true;
+        }
+        Ok(())
+    }
+
+    /// Replaces the state by one that has seen at most `len` tokens of this sequence: rolled
+    /// back, or copied from the nearest snapshot, or empty.
+    fn fall_back(&mut self, len: usize) -> Result<(), Error> {
+        let near = self.state.position().saturating_sub(len as u64);
+        if !self.state.is_dirty() && near <= self.state.undoable() as u64 {
+            return Ok(self.state.truncate(len as u64)?);
+        }
+        let fits = |mark: &&Snapshot| {
+            let seen = mark.0.state.position() as usize;
+            seen <= len && self.tokens[..seen] == mark.0.tokens[..seen]
+        };
+        let nearest = self.marks.iter().filter(fits).max_by_key(|mark| mark.0.state.position());
+        let inner = &self.engine.0;
+        self.state = match nearest {
+            Some(mark) => mark.0.state.snapshot()?,
+            None => inner.model.new_state(inner.context, inner.rollback_rows)?,
+        };
+        Ok(())
+    }
+
+    /// Keeps the first `len` tokens. Goes back by the state's ring where it reaches, else to the
+    /// nearest snapshot; tokens after that run again with the next call.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when the device refuses; the session is then as it was.
+    pub fn truncate(&mut self, len: usize) -> Result<(), Error> {
+        if len >= self.tokens.len() {
+            return Ok(());
+        }
+        if self.state.is_dirty() || self.state.position() > len as u64 {
+            self.fall_back(len)?;
+        }
+        self.tokens.truncate(len);
+        self.prompt_end = self.prompt_end.min(len);
+        self.marks.retain(|mark| mark.0.tokens.len() <= len);
+        self.has_logits = false;
+        Ok(())
+    }
+
+    /// Remembers this moment. The session keeps a reference too, so that
+    /// [`truncate`](Self::truncate) can use it; [`forget_snapshots`](Self::forget_snapshots)
+    /// drops those.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when a pass that had to run, or the device, fails.
+    pub fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        if self.state.is_dirty() {
+            self.catch_up()?;
+        }
+        let snapshot = Snapshot(Arc::new(Moment {
+            folder: self.engine.0.folder.clone(),
+            session: self.id,
+            state: self.state.snapshot()?,
+            tokens: self.tokens.clone(),
+            prompt_end: self.prompt_end,
+            sampler: self.sampler.clone(),
+        }));
+        self.marks.push(snapshot.clone());
+        Ok(snapshot)
+    }
+
+    /// Comes back to a moment of this session, its random numbers included.
+    ///
+    /// # Errors
+    /// [`Error::ForeignSnapshot`] for one of another session, [`Error::Model`] when the device
+    /// refuses.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        let moment = &*snapshot.0;
+        if moment.session != self.id || moment.folder != self.engine.0.folder {
+            let name = |folder: &std::path::Path, id| format!("{id} of {}", folder.display());
+            return Err(Error::ForeignSnapshot {
+                expected: name(&self.engine.0.folder, self.id),
+                found: name(&moment.folder, moment.session),
+            });
+        }
+        self.state = moment.state.snapshot()?;
+        self.tokens.clone_from(&moment.tokens);
+        self.prompt_end = moment.prompt_end;
+        self.sampler = moment.sampler.clone();
+        self.has_logits = false;
+        Ok(())
+    }
+
+    /// Drops the session's own references to its snapshots.
+    pub fn forget_snapshots(&mut self) {
+        self.marks.clear();
+    }
+
+    /// All tokens: prompt and generated.
+    #[must_use]
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Tokens generated since the last prefill.
+    #[must_use]
+    pub fn generated(&self) -> &[u32] {
+        &self.tokens[self.prompt_end..]
+    }
+
+    /// Logits after the last token that ran, `[vocab_size]`; empty before the first pass.
+    #[must_use]
+    pub fn logits(&self) -> &[f32] {
+        if self.has_logits { &self.logits } else { &[] }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Counts from zero again.
+    pub fn reset_metrics(&mut self) {
+        self.metrics = Metrics::default();
+        self.first_prefill = None;
+        self.last_token = None;
+    }
+
+    /// The engine.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Generates up to `max_tokens` tokens, one an item, until a token ends the text.
+    pub fn generate_ids(&mut self, max_tokens: usize) -> TokenIter<'_> {
+        TokenIter { session: self, left: max_tokens, ignore_eos: false, finish: None }
+    }
+}
+
+/// Why a generation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishReason {
+    /// A token of [`Engine::eos_tokens`] was generated.
+    Eos(u32),
+    /// A stop string appeared.
+    Stop(String),
+    /// As many tokens as asked for were generated.
+    Length,
+    /// The context is full.
+    Context,
+    /// An error was returned.
+    Failed,
+}
+
+/// Generates tokens, one an item. Ends after an error.
+#[derive(Debug)]
+pub struct TokenIter<'s> {
+    session: &'s mut Session,
+    left: usize,
+    ignore_eos: bool,
+    finish: Option<FinishReason>,
+}
+
+impl TokenIter<'_> {
+    /// Goes on after tokens that end the text.
+    #[must_use]
+    pub const fn ignoring_eos(mut self, ignore: bool) -> Self {
+        self.ignore_eos = ignore;
+        self
+    }
+
+    /// Why it ended; `None` while it has not.
+    #[must_use]
+    pub const fn finish_reason(&self) -> Option<&FinishReason> {
+        self.finish.as_ref()
+    }
+
+    /// The session.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        self.session
+    }
+
+    /// Ends the generation for a reason found outside, such as a stop string.
+    #[cfg(feature = "text")]
+    pub(crate) fn end(&mut self, reason: FinishReason) {
+        self.finish = Some(reason);
+    }
+}
+
+impl Iterator for TokenIter<'_> {
+    type Item = Result<u32, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.finish.is_some() {
+            return None;
+        }
+        if self.left == 0 {
+            self.finish = Some(FinishReason::Length);
+            return None;
+        }
+        if self.session.tokens.len() >= self.session.engine.0.context {
+            self.finish = Some(FinishReason::Context);
+            return None;
+        }
+        self.left -= 1;
+        let token = match self.session.next_token() {
+            Ok(token) => token,
+            Err(error) => {
+                self.finish = Some(FinishReason::Failed);
+                return Some(Err(error));
+            }
+        };
+        if !self.ignore_eos && self.session.engine.eos_tokens().contains(&token) {
+            self.finish = Some(FinishReason::Eos(token));
+        }
+        Some(Ok(token))
+    }
+}

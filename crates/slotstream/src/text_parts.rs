@@ -1,0 +1,205 @@
+//! Text on top of sessions: the model's tokenizer and template, and streamed text.
+
+use std::path::{Path, PathBuf};
+
+use crate::sampling::{GenerationDefaults, SamplingParams};
+use crate::session::FinishReason;
+use crate::text::{
+    ChatOptions, ChatTemplate, Message, StopMatcher, StreamDecoder, TextError, Tokenizer,
+};
+use crate::{Engine, Error, Session, TokenIter};
+
+/// Tokenizer and template, where the model folder has them.
+#[derive(Debug)]
+pub(crate) struct TextParts {
+    path: PathBuf,
+    tokenizer: Option<Tokenizer>,
+    template: Option<ChatTemplate>,
+}
+
+impl TextParts {
+    pub(crate) fn load(folder: &Path, vocab_size: usize) -> Result<Self, Error> {
+        let path = folder.join("tokenizer.json");
+        let tokenizer =
+            path.exists().then(|| Tokenizer::load(&path, vocab_size)).transpose()?;
+        let template = match ChatTemplate::load(folder, None) {
+            Ok(template) => Some(template),
+            Err(TextError::NoTemplate { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { path, tokenizer, template })
+    }
+}
+
+impl Engine {
+    /// The model's tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] when the folder has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        let text = &self.0.text;
+        text.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { path: text.path.clone() })
+    }
+
+    /// The model's chat template; `None` when the folder has none.
+    #[must_use]
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.0.text.template.as_ref()
+    }
+
+    /// Renders a conversation with the model's template and tokenizes it.
+    ///
+    /// # Errors
+    /// [`Error::Text`] when there is no template or it refuses, [`Error::NoTokenizer`].
+    pub fn chat_tokens(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>, Error> {
+        let template = match &self.0.text.template {
+            Some(template) => template,
+            // Loading again names what is missing.
+            None => &ChatTemplate::load(&self.0.folder, None)?,
+        };
+        Ok(self.tokenizer()?.encode(&template.render(messages, options)?, false)?)
+    }
+
+    /// The sampling that `generation_config.json` recommends.
+    #[must_use]
+    pub fn recommended_sampling(&self) -> SamplingParams {
+        let config = self.0.checkpoint.generation();
+        let mut defaults = GenerationDefaults::default();
+        defaults.do_sample = config.do_sample;
+        defaults.temperature = config.temperature.map(|v| v as f32);
+        defaults.top_k = config.top_k;
+        defaults.top_p = config.top_p.map(|v| v as f32);
+        defaults.min_p = config.min_p.map(|v| v as f32);
+        SamplingParams::from_generation_config(&defaults)
+    }
+}
+
+/// How much text to generate and where to stop.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TextOptions {
+    /// Most tokens.
+    pub max_tokens: usize,
+    /// Strings that end the text; they are not part of it.
+    pub stop: Vec<String>,
+    /// Goes on after tokens that end the text.
+    pub ignore_eos: bool,
+}
+
+impl TextOptions {
+    /// Up to `max_tokens` tokens, no stop string.
+    #[must_use]
+    pub fn new(max_tokens: usize) -> Self {
+        Self { max_tokens, ..Self::default() }
+    }
+
+    /// Adds a string that ends the text.
+    #[must_use]
+    pub fn with_stop(mut self, stop: impl Into<String>) -> Self {
+        self.stop.push(stop.into());
+        self
+    }
+
+    /// Goes on after tokens that end the text.
+    #[must_use]
+    pub const fn ignoring_eos(mut self, ignore: bool) -> Self {
+        self.ignore_eos = ignore;
+        self
+    }
+}
+
+/// A piece of streamed text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TextPiece {
+    /// The token that was generated; `None` for what was held back to the end.
+    pub token: Option<u32>,
+    /// The text that is certain now: empty while a character or a possible stop string is not
+    /// complete.
+    pub text: String,
+}
+
+/// Generates text piece by piece. The pieces together are the decoded tokens up to the first
+/// stop string.
+#[derive(Debug)]
+pub struct TextIter<'s> {
+    tokens: TokenIter<'s>,
+    decoder: StreamDecoder,
+    stops: StopMatcher,
+    flushed: bool,
+}
+
+impl Session {
+    /// Generates text.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`]; [`Error::Text`] for an empty stop string.
+    pub fn generate(&mut self, options: &TextOptions) -> Result<TextIter<'_>, Error> {
+        let decoder = StreamDecoder::new(self.engine().tokenizer()?, true);
+        let stops = StopMatcher::new(options.stop.iter().cloned())?;
+        let tokens = self.generate_ids(options.max_tokens).ignoring_eos(options.ignore_eos);
+        Ok(TextIter { tokens, decoder, stops, flushed: false })
+    }
+
+    /// Tokenizes a prompt and runs it.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`], [`Error::Text`], and as [`Session::prefill`].
+    pub fn prefill_text(&mut self, prompt: &str) -> Result<(), Error> {
+        let tokens = self.engine().tokenizer()?.encode(prompt, true)?;
+        self.prefill(&tokens)
+    }
+}
+
+impl TextIter<'_> {
+    /// Why it ended; `None` while it has not.
+    #[must_use]
+    pub const fn finish_reason(&self) -> Option<&FinishReason> {
+        self.tokens.finish_reason()
+    }
+
+    /// The session.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        self.tokens.session()
+    }
+
+    fn decode(&mut self, token: u32) -> Result<TextPiece, Error> {
+        // The token that ends the text is not part of it.
+        let ends = matches!(self.tokens.finish_reason(), Some(FinishReason::Eos(_)));
+        let text = if ends { "" } else { self.stops.push(self.decoder.push(token)?) };
+        let piece = TextPiece { token: Some(token), text: text.to_owned() };
+        if let Some(stop) = self.stops.matched() {
+            let stop = stop.to_owned();
+            self.tokens.end(FinishReason::Stop(stop));
+            self.flushed = true;
+        }
+        Ok(piece)
+    }
+
+    /// What was held back for a character or a stop string that did not come.
+    fn flush(&mut self) -> Result<TextPiece, Error> {
+        let mut text = self.stops.push(self.decoder.finish()?).to_owned();
+        text.push_str(self.stops.finish());
+        Ok(TextPiece { token: None, text })
+    }
+}
+
+impl Iterator for TextIter<'_> {
+    type Item = Result<TextPiece, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.tokens.next() {
+            Some(Ok(token)) => Some(self.decode(token)),
+            Some(Err(error)) => Some(Err(error)),
+            None if self.flushed => None,
+            None => {
+                self.flushed = true;
+                match self.flush() {
+                    Ok(piece) if piece.text.is_empty() => None,
+                    piece => Some(piece),
+                }
+            }
+        }
+    }
+}
