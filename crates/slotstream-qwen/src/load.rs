@@ -95,8 +95,10 @@ impl Loader<'_> {
 
     /// The bf16 matrix of this name.
     pub(crate) fn bf16(&mut self, name: &str) -> Result<Bf16Weight, QwenError> {
-        let info =
-            self.checkpoint.float(name).map_err(|e| QwenError::Checkpoint { source: Box::new(e) })?;
+        let info = self
+            .checkpoint
+            .float(name)
+            .map_err(|e| QwenError::Checkpoint { source: Box::new(e) })?;
         let (extent, rows) = (info.extent, info.shape.first().copied().unwrap_or(1));
         let values = extent.len() / 2;
         let cols = values.checked_div(rows).unwrap_or(0);

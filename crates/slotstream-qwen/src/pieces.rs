@@ -1,5 +1,6 @@
 //! Each module alone against what transformers computed for the random-weight checkpoint.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ fn fixture(path: &str) -> std::path::PathBuf {
 
 fn models() -> Vec<QwenModel> {
     let checkpoint = Checkpoint::open(&fixture("checkpoint")).expect("valid");
-    let reader = MemReader::from_files(checkpoint.files(), |_| {}).expect("small");
+    let reader = MemReader::from_files(checkpoint.files(), &mut |_| ControlFlow::Continue(()))
+        .expect("small");
     let sets: [Arc<dyn Kernels>; 2] = [Arc::new(Reference), Arc::new(Cpu::new(1).expect("one"))];
     let load = |kernels| {
         QwenModel::builder(&checkpoint, &reader)
@@ -149,7 +151,8 @@ impl RecordIndex for Index {
 fn experts_match() {
     let pieces = pieces();
     let checkpoint = Checkpoint::open(&fixture("checkpoint")).expect("valid");
-    let reader = MemReader::from_files(checkpoint.files(), |_| {}).expect("small");
+    let reader = MemReader::from_files(checkpoint.files(), &mut |_| ControlFlow::Continue(()))
+        .expect("small");
     let queue = Arc::new(LaneQueue::new(Arc::new(reader), 2).expect("two lanes"));
     for model in models() {
         let geometry = checkpoint.geometry();

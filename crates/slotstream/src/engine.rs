@@ -24,7 +24,9 @@ use crate::{CheckpointIndex, Error, MemoryPlan, Session, SessionOptions, Sizing,
 
 /// Opens the shards of a checkpoint: paths in, reader out.
 pub type OpenReader = Box<
-    dyn FnOnce(&[PathBuf]) -> Result<Arc<dyn RecordReader>, Box<dyn std::error::Error + Send + Sync>>,
+    dyn FnOnce(
+        &[PathBuf],
+    ) -> Result<Arc<dyn RecordReader>, Box<dyn std::error::Error + Send + Sync>>,
 >;
 
 /// Where the arithmetic runs.
@@ -329,7 +331,8 @@ impl EngineBuilder {
             .map(|plan| NgramStore::new(plan, self.ngram_cache_rows, Arc::clone(&queue)))
             .transpose()?;
         #[cfg(feature = "text")]
-        let text = crate::text_parts::TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
+        let text =
+            crate::text_parts::TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
         let runtime = Runtime { experts, ngram, queue, passes: 0, busy: false };
         Ok(Engine(Arc::new(Inner {
             folder: self.folder,

@@ -34,7 +34,9 @@
 #![forbid(unsafe_code)]
 
 #[cfg(windows)]
-compile_error!("slotstream reads files positionally through POSIX calls and does not support Windows");
+compile_error!(
+    "slotstream reads files positionally through POSIX calls and does not support Windows"
+);
 
 mod engine;
 mod error;

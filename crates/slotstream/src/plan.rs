@@ -148,26 +148,36 @@ impl MemoryPlan {
             slotstream_ngram::NgramStore::cache_bytes(rows, row).unwrap_or(usize::MAX) as u64
         });
         let fixed = request.process_bytes + dense + ngram + request.reader_bytes;
-        let state =
-            State::planned_bytes(config, request.context, request.rollback_rows);
+        let state = State::planned_bytes(config, request.context, request.rollback_rows);
         let each = state.context + state.fixed + state.ring;
         let row = |name, bytes, what: String| PlanRow { name, bytes, what };
         Self {
             rows: vec![
                 row("pool", 0, String::new()),
-                row("fixed", fixed, format!(
-                    "process {} + dense weights {dense} + n-gram cache {ngram} ({rows} rows) + \
-                     files in memory {}", request.process_bytes, request.reader_bytes
-                )),
-                row("prefill workspace", workspace_bytes(config, request.chunk), format!(
-                    "activations of a pass of {} rows", request.chunk
-                )),
+                row(
+                    "fixed",
+                    fixed,
+                    format!(
+                        "process {} + dense weights {dense} + n-gram cache {ngram} ({rows} rows) + \
+                     files in memory {}",
+                        request.process_bytes, request.reader_bytes
+                    ),
+                ),
+                row(
+                    "prefill workspace",
+                    workspace_bytes(config, request.chunk),
+                    format!("activations of a pass of {} rows", request.chunk),
+                ),
                 row("draft head", 0, "not loaded".into()),
                 row("lookahead", 0, "no speculative reads".into()),
-                row("retained state", each * request.sessions as u64, format!(
-                    "{} session(s) of {} tokens: context {}, recurrent {}, rollback {}",
-                    request.sessions, request.context, state.context, state.fixed, state.ring
-                )),
+                row(
+                    "retained state",
+                    each * request.sessions as u64,
+                    format!(
+                        "{} session(s) of {} tokens: context {}, recurrent {}, rollback {}",
+                        request.sessions, request.context, state.context, state.fixed, state.ring
+                    ),
+                ),
                 row("margin", MARGIN, "allocator and threads".into()),
             ],
             slots: 0,
@@ -195,7 +205,9 @@ impl fmt::Display for MemoryPlan {
 /// Bytes of the dense weights once loaded: small float tensors become f32.
 fn dense_bytes(checkpoint: &Checkpoint) -> u64 {
     let small = |name: &str| {
-        name.contains("norm") || name.ends_with("conv1d.weight") || name.ends_with("A_log")
+        name.contains("norm")
+            || name.ends_with("conv1d.weight")
+            || name.ends_with("A_log")
             || name.ends_with("dt_bias")
     };
     let widened = checkpoint

@@ -130,15 +130,15 @@ impl Session {
         let (vocab_size, position) = (self.engine.0.model.config().vocab_size, self.tokens.len());
         if position + tokens.len() > self.engine.0.context {
             let (tokens, context) = (tokens.len(), self.engine.0.context);
-            return Err(slotstream_qwen::QwenError::context(position as u64, tokens, context).into());
+            return Err(
+                slotstream_qwen::QwenError::context(position as u64, tokens, context).into()
+            );
         }
         match tokens.iter().position(|t| *t as usize >= vocab_size) {
-            Some(i) => Err(slotstream_qwen::QwenError::token(
-                tokens[i],
-                (position + i) as u64,
-                vocab_size,
-            )
-            .into()),
+            Some(i) => {
+                Err(slotstream_qwen::QwenError::token(tokens[i], (position + i) as u64, vocab_size)
+                    .into())
+            }
             None => Ok(()),
         }
     }

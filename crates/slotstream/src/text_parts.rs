@@ -20,8 +20,7 @@ pub(crate) struct TextParts {
 impl TextParts {
     pub(crate) fn load(folder: &Path, vocab_size: usize) -> Result<Self, Error> {
         let path = folder.join("tokenizer.json");
-        let tokenizer =
-            path.exists().then(|| Tokenizer::load(&path, vocab_size)).transpose()?;
+        let tokenizer = path.exists().then(|| Tokenizer::load(&path, vocab_size)).transpose()?;
         let template = match ChatTemplate::load(folder, None) {
             Ok(template) => Some(template),
             Err(TextError::NoTemplate { .. }) => None,
@@ -51,7 +50,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Text`] when there is no template or it refuses, [`Error::NoTokenizer`].
-    pub fn chat_tokens(&self, messages: &[Message], options: &ChatOptions) -> Result<Vec<u32>, Error> {
+    pub fn chat_tokens(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Result<Vec<u32>, Error> {
         let template = match &self.0.text.template {
             Some(template) => template,
             // Loading again names what is missing.

@@ -1,6 +1,7 @@
 //! A model with streaming experts, and goldens to compare it with.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -115,7 +116,8 @@ impl Rig {
         norms: Option<NormForm>,
     ) -> Self {
         let checkpoint = Arc::new(Checkpoint::open(folder).expect("a valid checkpoint"));
-        let reader = MemReader::from_files(checkpoint.files(), |_| {}).expect("small files");
+        let reader = MemReader::from_files(checkpoint.files(), &mut |_| ControlFlow::Continue(()))
+            .expect("small files");
         let reader: Arc<dyn RecordReader> = Arc::new(reader);
         let ops = Arc::new(HostOps::new(kernels));
         let mut builder = QwenModel::builder(&checkpoint, &*reader);
