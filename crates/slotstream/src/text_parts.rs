@@ -68,9 +68,9 @@ impl Engine {
     pub fn recommended_sampling(&self) -> SamplingParams {
         let config = self.0.checkpoint.generation();
         let mut defaults = GenerationDefaults::default();
-        defaults.do_sample = config.do_sample;
+        defaults.do_sample = Some(config.do_sample);
         defaults.temperature = config.temperature.map(|v| v as f32);
-        defaults.top_k = config.top_k;
+        defaults.top_k = config.top_k.and_then(|k| u32::try_from(k).ok());
         defaults.top_p = config.top_p.map(|v| v as f32);
         defaults.min_p = config.min_p.map(|v| v as f32);
         SamplingParams::from_generation_config(&defaults)
