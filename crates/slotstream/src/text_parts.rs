@@ -67,12 +67,14 @@ impl Engine {
     #[must_use]
     pub fn recommended_sampling(&self) -> SamplingParams {
         let config = self.0.checkpoint.generation();
-        let mut defaults = GenerationDefaults::default();
-        defaults.do_sample = Some(config.do_sample);
-        defaults.temperature = config.temperature.map(|v| v as f32);
-        defaults.top_k = config.top_k.and_then(|k| u32::try_from(k).ok());
-        defaults.top_p = config.top_p.map(|v| v as f32);
-        defaults.min_p = config.min_p.map(|v| v as f32);
+        let defaults = GenerationDefaults {
+            do_sample: Some(config.do_sample),
+            temperature: config.temperature.map(|v| v as f32),
+            top_k: config.top_k.and_then(|k| u32::try_from(k).ok()),
+            top_p: config.top_p.map(|v| v as f32),
+            min_p: config.min_p.map(|v| v as f32),
+            ..GenerationDefaults::default()
+        };
         SamplingParams::from_generation_config(&defaults)
     }
 }

@@ -111,7 +111,7 @@ fn what_cannot_run_is_refused_by_name() {
     let cancel = CancelToken::new();
     cancel.cancel();
     assert!(matches!(try_run(&[1], 4, Some(&cancel)), Err(QwenError::Cancelled { .. })));
-    assert!(matches!(try_run(&[1], 4, None), Err(QwenError::Dirty { position: 4 })));
+    assert!(matches!(try_run(&[1], 4, None), Err(QwenError::Dirty { position: 4, .. })));
 }
 
 #[test]
