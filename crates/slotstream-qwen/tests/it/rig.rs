@@ -203,28 +203,24 @@ impl Goldens {
         Self(std::fs::read(fixture(path)).expect("a fixture"))
     }
 
-    fn bytes(&self, name: &str) -> (Vec<u8>, Vec<usize>) {
+    fn bytes(&self, name: &str) -> Vec<u8> {
         let file = SafeTensors::deserialize(&self.0).expect("safetensors");
         let view = file.tensor(name).unwrap_or_else(|_| panic!("no golden {name}"));
-        (view.data().to_vec(), view.shape().to_vec())
-    }
-
-    pub(crate) fn shape(&self, name: &str) -> Vec<usize> {
-        self.bytes(name).1
+        view.data().to_vec()
     }
 
     pub(crate) fn f32s(&self, name: &str) -> Vec<f32> {
         let word = |b: &[u8]| f32::from_le_bytes(b.try_into().expect("4 bytes"));
-        self.bytes(name).0.chunks_exact(4).map(word).collect()
+        self.bytes(name).chunks_exact(4).map(word).collect()
     }
 
     pub(crate) fn i32s(&self, name: &str) -> Vec<i32> {
         let word = |b: &[u8]| i32::from_le_bytes(b.try_into().expect("4 bytes"));
-        self.bytes(name).0.chunks_exact(4).map(word).collect()
+        self.bytes(name).chunks_exact(4).map(word).collect()
     }
 
     pub(crate) fn u8s(&self, name: &str) -> Vec<u8> {
-        self.bytes(name).0
+        self.bytes(name)
     }
 
     pub(crate) fn ids(&self, name: &str) -> Vec<u32> {
