@@ -35,6 +35,9 @@ pub struct StreamingExperts {
     ensured: Ensured,
     predictions: Vec<Prediction>,
     call: Option<Call>,
+    /// Records whose reads were queued and that have not landed. Kept outside of the call, so
+    /// that a panic in the middle of one does not lose count.
+    outstanding: usize,
 }
 
 /// A layer's demand in progress.
@@ -46,9 +49,8 @@ struct Call {
     top_k: usize,
     /// Waves that have not begun.
     waves: VecDeque<Vec<ExpertIdx>>,
-    /// Claims of the running wave whose records have not landed.
+    /// Claims of the running wave; taken when their records land.
     open: Vec<Option<Claim>>,
-    outstanding: usize,
     cancel: CancelToken,
 }
 
@@ -117,6 +119,7 @@ impl StreamingBuilder {
             grouped: Grouped::default(),
             predictions: Vec::new(),
             call: None,
+            outstanding: 0,
         })
     }
 }
@@ -151,6 +154,7 @@ impl StreamingExperts {
     pub fn clear(&mut self) {
         self.abandon();
         self.pool.clear();
+        self.ensured.clear();
     }
 
     /// Slot memory in bytes.
@@ -211,15 +215,15 @@ impl StreamingExperts {
             // The first claim without memory ends the call; it and the ones after it go back.
             self.pool.abort(claim, Abort::Withdrawn)?;
         }
-        call.outstanding = call.open.len();
-        self.metrics.records_read += call.outstanding as u64;
+        self.outstanding = call.open.len();
+        self.metrics.records_read += self.outstanding as u64;
         self.queue.submit(ReadClass::Demand, queued);
         fault.map_or(Ok(()), Err)
     }
 
     /// Takes the next landed record: waits for it when there is none.
-    fn next_landed(&mut self, call: &mut Call, wait: bool) -> Result<Option<Landed>, ExpertsError> {
-        let gone = ExpertsError::QueueGone { outstanding: call.outstanding };
+    fn next_landed(&mut self, wait: bool) -> Result<Option<Landed>, ExpertsError> {
+        let gone = ExpertsError::QueueGone { outstanding: self.outstanding };
         let landed = match self.landed.1.try_recv() {
             Ok(landed) => landed,
             Err(TryRecvError::Disconnected) => return Err(gone),
@@ -231,7 +235,7 @@ impl StreamingExperts {
                 landed
             }
         };
-        call.outstanding -= 1;
+        self.outstanding -= 1;
         Ok(Some(landed))
     }
 
@@ -281,11 +285,11 @@ impl StreamingExperts {
         self.run(&resident, x, out)?;
         let mut ready = Vec::new();
         let mut first: Option<(ExpertKey, PieceFault)> = None;
-        while call.outstanding > 0 {
+        while self.outstanding > 0 {
             ready.clear();
             let mut wait = true;
             while let Some(landed) =
-                if call.outstanding > 0 { self.next_landed(call, wait)? } else { None }
+                if self.outstanding > 0 { self.next_landed(wait)? } else { None }
             {
                 wait = false;
                 match self.settle(call, landed)? {
@@ -316,18 +320,20 @@ impl StreamingExperts {
 
     /// Ends a call that will not be computed: queued reads are cancelled, running ones joined.
     fn abandon(&mut self) {
-        let Some(mut call) = self.call.take() else { return };
-        call.cancel.cancel();
-        while call.outstanding > 0 {
-            let landed = match self.next_landed(&mut call, true) {
-                Ok(Some(landed)) => landed,
-                Ok(None) | Err(_) => break,
-            };
-            if let Err(error) = self.settle(&mut call, landed) {
+        let mut call = self.call.take();
+        if let Some(call) = &call {
+            call.cancel.cancel();
+        }
+        while self.outstanding > 0 {
+            let Ok(Some(landed)) = self.next_landed(true) else { break };
+            let Some(call) = &mut call else { continue };
+            if let Err(error) = self.settle(call, landed) {
                 tracing::debug!(%error, "a claim of an abandoned call");
             }
         }
-        self.pool.release();
+        if call.is_some() {
+            self.pool.release();
+        }
     }
 
     fn try_demand(&mut self, routing: &Routing<'_>) -> Result<(), ExpertsError> {
@@ -348,7 +354,6 @@ impl StreamingExperts {
             top_k: routing.top_k(),
             waves: self.plan_waves()?,
             open: Vec::new(),
-            outstanding: 0,
             cancel: CancelToken::new(),
         };
         self.metrics.waves += call.waves.len().saturating_sub(1) as u64;

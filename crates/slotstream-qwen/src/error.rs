@@ -20,7 +20,7 @@ pub enum QwenError {
         /// The tensor.
         tensor: String,
         /// Why.
-        source: slotstream_core::ReadError,
+        source: Box<slotstream_core::ReadError>,
     },
     /// A tensor could not be placed on the device.
     #[error("tensor `{tensor}` could not be loaded")]
@@ -29,7 +29,7 @@ pub enum QwenError {
         /// The tensor.
         tensor: String,
         /// Why.
-        source: slotstream_candle::Error,
+        source: Box<slotstream_candle::Error>,
     },
     /// The caller cancelled.
     #[error("cancelled {during}")]
@@ -129,7 +129,7 @@ pub enum QwenError {
     #[non_exhaustive]
     Ngram {
         /// Why.
-        source: slotstream_ngram::NgramError,
+        source: Box<slotstream_ngram::NgramError>,
     },
     /// The model has an n-gram layer and the pass brought no store, or the other way round.
     #[error("the model {} an n-gram layer, the pass {} a store", if *.model { "has" } else { "lacks" }, if *.model { "lacks" } else { "has" })]
@@ -156,7 +156,8 @@ impl QwenError {
         match self {
             Self::Checkpoint { source } => source.kind(),
             Self::Load { source, .. } => source.kind(),
-            Self::Place { source, .. } | Self::Layer { source, .. } => source.kind(),
+            Self::Place { source, .. } => source.kind(),
+            Self::Layer { source, .. } => source.kind(),
             Self::Ngram { source } => source.kind(),
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::Token { .. } | Self::Context { .. } | Self::Rollback { .. } => ErrorKind::User,

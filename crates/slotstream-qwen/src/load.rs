@@ -49,8 +49,8 @@ impl Fault {
     fn named(self, tensor: &str) -> QwenError {
         let tensor = tensor.to_owned();
         match self {
-            Self::Read(source) => QwenError::Load { tensor, source },
-            Self::Place(source) => QwenError::Place { tensor, source },
+            Self::Read(e) => QwenError::Load { tensor, source: Box::new(e) },
+            Self::Place(e) => QwenError::Place { tensor, source: Box::new(e) },
             Self::Cancelled => QwenError::Cancelled { during: format!("while loading `{tensor}`") },
         }
     }
@@ -120,7 +120,7 @@ impl Loader<'_> {
         (self.progress)(LoadProgress { done: self.done, total: self.total });
         Tensor::from_vec(values, shape, self.device)
             .within("load")
-            .map_err(|source| QwenError::Place { tensor: name.into(), source })
+            .map_err(|e| QwenError::Place { tensor: name.into(), source: Box::new(e) })
     }
 
     /// The mixer below `prefix`.

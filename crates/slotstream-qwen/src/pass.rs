@@ -192,7 +192,7 @@ impl<'n> Embedding<'n> {
         let Some(store) = store else { return Ok(Self::Absent) };
         let ticket = store
             .request(state.token_window(), pass.step.tokens)
-            .map_err(|source| QwenError::Ngram { source })?;
+            .map_err(|e| QwenError::Ngram { source: Box::new(e) })?;
         Ok(Self::Requested(store, Some(ticket)))
     }
 
@@ -203,7 +203,9 @@ impl<'n> Embedding<'n> {
         {
             let width = ticket.values() / rows.max(1);
             let mut values = vec![0.0; ticket.values()];
-            store.join(ticket, &mut values).map_err(|source| QwenError::Ngram { source })?;
+            store
+                .join(ticket, &mut values)
+                .map_err(|e| QwenError::Ngram { source: Box::new(e) })?;
             let joined = Tensor::from_vec(values, (rows, width), &model.device).within("ngram");
             *self = Self::Joined(joined.map_err(QwenError::layer(0))?);
         }

@@ -5,3 +5,4 @@ mod invariance;
 mod rig;
 mod state;
 mod tiny;
+mod traces;

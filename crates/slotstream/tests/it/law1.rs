@@ -1,0 +1,79 @@
+//! Law 1: pool size, policy, reader, lanes, threads and chunk change no token.
+
+use std::sync::Arc;
+
+use slotstream::cache::{parse_policy, policy_names};
+use slotstream::io::ReaderKind;
+use slotstream::ops::HostOps;
+use slotstream::{EngineBuilder, Sizing};
+
+use crate::rig::{builder, golden, greedy, session};
+
+const TOKENS: usize = 32;
+
+fn tokens_of(engine: EngineBuilder) -> Vec<u32> {
+    let engine = engine.build().expect("builds");
+    let tokens = greedy(&mut session(&engine), &golden("p1.input_ids"), TOKENS);
+    engine.inspect(|experts| experts.pool().validate()).expect("consistent");
+    tokens
+}
+
+fn expected() -> Vec<u32> {
+    golden("p1.greedy_ids")[..TOKENS].to_vec()
+}
+
+#[test]
+fn every_policy_and_pool_size() {
+    let expected = expected();
+    for policy in policy_names() {
+        // A combinator's name ends in a colon: it needs a policy inside.
+        let policy = if policy.ends_with(':') { policy + "clock" } else { policy };
+        for sizing in
+            [Sizing::Slots(18), Sizing::Share(0.1), Sizing::Share(0.3), Sizing::Share(1.0)]
+        {
+            let own = parse_policy(&policy).expect("a listed name");
+            let engine = builder().policy(own).sizing(sizing);
+            assert_eq!(tokens_of(engine), expected, "{policy} {sizing:?}");
+        }
+    }
+}
+
+#[test]
+fn lanes_threads_and_chunks() {
+    let expected = expected();
+    for (lanes, threads, chunk) in [(1, 1, 1), (8, 1, 96), (1, 2, 7), (8, 2, 64)] {
+        for sizing in [Sizing::Slots(18), Sizing::Share(0.3)] {
+            let engine = builder().sizing(sizing).lanes(lanes).threads(threads).chunk(chunk);
+            let what = format!("lanes {lanes} threads {threads} chunk {chunk} {sizing:?}");
+            assert_eq!(tokens_of(engine), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_reader() {
+    for kind in ReaderKind::ALL {
+        assert_eq!(tokens_of(builder().reader(*kind)), expected(), "{kind}");
+    }
+}
+
+#[test]
+fn rollback_rings_change_nothing() {
+    assert_eq!(tokens_of(builder().rollback_rows(8)), expected());
+}
+
+#[test]
+fn the_floor_pool_runs_in_waves() {
+    let engine = builder().sizing(Sizing::Slots(18)).chunk(96).build().expect("builds");
+    greedy(&mut session(&engine), &golden("p1.input_ids"), 2);
+    assert!(
+        engine.inspect(|experts| experts.metrics().waves) > 0,
+        "96 rows want most of 56 experts"
+    );
+}
+
+#[test]
+fn the_reference_op_set_gives_the_same_tokens() {
+    let ops = Arc::new(HostOps::new(Arc::new(slotstream::kernels::Reference)));
+    assert_eq!(tokens_of(builder().ops(ops)), expected());
+}

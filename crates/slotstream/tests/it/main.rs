@@ -1,0 +1,10 @@
+//! The engine on the bundled trained model.
+
+mod faults;
+mod law1;
+mod plan;
+mod rig;
+mod sessions;
+#[cfg(feature = "text")]
+mod text;
+mod waiting;
