@@ -2,7 +2,9 @@
 
 mod goldens;
 mod invariance;
+mod probes;
 mod rig;
+mod shapes;
 mod state;
 mod tiny;
 mod traces;

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use candle_core::Tensor;
 use safetensors::SafeTensors;
 use slotstream_candle::HostOps;
-use slotstream_checkpoint::{Checkpoint, NormForm};
+use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{
-    EventSink, ExpertKey, Extent, LayerIdx, PassId, Phase, ReadQueue, RecordReader, Routing,
-    SessionId, Step,
+    EventSink, ExpertKey, Extent, Forecaster, LayerIdx, NoForecast, PassId, Phase, ReadQueue,
+    RecordReader, Routing, SessionId, Step,
 };
 use slotstream_experts::{RecordIndex, StreamingExperts};
 use slotstream_io::{LaneQueue, MemReader};
@@ -106,25 +106,21 @@ pub(crate) struct Rig {
 impl Rig {
     /// The model in `folder`, all files in memory, with a pool of `share` of its records.
     pub(crate) fn new(folder: &Path, kernels: Arc<dyn Kernels>, share: f64) -> Self {
-        Self::with_norms(folder, kernels, share, None)
+        Self::with_forecaster(folder, kernels, share, Box::new(NoForecast))
     }
 
-    pub(crate) fn with_norms(
+    pub(crate) fn with_forecaster(
         folder: &Path,
         kernels: Arc<dyn Kernels>,
         share: f64,
-        norms: Option<NormForm>,
+        forecaster: Box<dyn Forecaster>,
     ) -> Self {
         let checkpoint = Arc::new(Checkpoint::open(folder).expect("a valid checkpoint"));
         let reader = MemReader::from_files(checkpoint.files(), &mut |_| ControlFlow::Continue(()))
             .expect("small files");
         let reader: Arc<dyn RecordReader> = Arc::new(reader);
         let ops = Arc::new(HostOps::new(kernels));
-        let mut builder = QwenModel::builder(&checkpoint, &*reader);
-        if let Some(norms) = norms {
-            builder = builder.with_norms(norms);
-        }
-        let model = builder.load(ops.clone()).expect("loads");
+        let model = QwenModel::builder(&checkpoint, &*reader).load(ops.clone()).expect("loads");
         let queue: Arc<dyn ReadQueue> =
             Arc::new(LaneQueue::new(Arc::clone(&reader), 2).expect("two lanes"));
         let geometry = checkpoint.geometry();
@@ -133,6 +129,7 @@ impl Rig {
         let layout = checkpoint.record_layout().clone();
         let experts = StreamingExperts::builder(geometry, layout, slots)
             .with_sink(Box::new(recorder.clone()))
+            .with_forecaster(forecaster)
             .build(Arc::new(Index(Arc::clone(&checkpoint))), Arc::clone(&queue), ops)
             .expect("builds");
         let ngram =
