@@ -35,7 +35,8 @@ fn git_files() -> Option<Vec<PathBuf>> {
 }
 
 fn walk(folder: &Path, below: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable")) {
+    for entry in std::fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable"))
+    {
         let name = below.join(entry.file_name());
         if entry.file_type().expect("readable").is_file() {
             found.push(name);

@@ -51,7 +51,8 @@ fn resolve(document: &Path, target: &str) -> Result<(), String> {
         None => Ok(()),
         Some(anchor) => {
             let text = text(&name).ok_or("an anchor of a file that is not text")?;
-            let known = prose(&text).iter().any(|(_, line)| heading(line).as_deref() == Some(anchor));
+            let known =
+                prose(&text).iter().any(|(_, line)| heading(line).as_deref() == Some(anchor));
             if known { Ok(()) } else { Err("there is no such heading".into()) }
         }
     }
