@@ -1,1 +1,4 @@
 //! Shared by the examples.
+
+#[cfg(doctest)]
+mod documents;

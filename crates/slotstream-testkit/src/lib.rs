@@ -1,4 +1,40 @@
-//! What an outside author runs to prove a policy, reader or forecaster lawful.
+//! What an outside author runs to prove a policy or a reader lawful.
+//!
+//! - [`policy`] plays requests to an eviction policy and checks every answer.
+//! - [`reader`] drives a record reader through its contract, and holds decorators that fail on
+//!   purpose.
+//! - [`checkpoint`] writes, rewrites and damages checkpoints of any shape, so that tests need no
+//!   large files.
+//!
+//! It measures nothing: a lawful policy may still be a bad one. It has no checks for forecasters
+//! yet, and no shipped crate depends on it.
+//!
+//! # Example: a policy that is right, and one that is not
+//! ```
+//! use slotstream_core::*;
+//! use slotstream_testkit::policy;
+//!
+//! /// Gives up the evictable slot with the lowest number, or always slot 0.
+//! #[derive(Debug)]
+//! struct Lowest {
+//!     looks: bool,
+//! }
+//!
+//! impl EvictionPolicy for Lowest {
+//!     fn on_insert(&mut self, _slot: SlotId, _key: ExpertKey, _origin: Origin) {}
+//!     fn on_hit(&mut self, _slot: SlotId, _key: ExpertKey) {}
+//!     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+//!         let mut slots = (0..view.len() as u32).map(SlotId::new);
+//!         slots.find(|slot| !self.looks || view.is_evictable(*slot))
+//!     }
+//!     fn reset(&mut self) {}
+//! }
+//!
+//! assert!(policy::check(|| Box::new(Lowest { looks: true })).is_ok());
+//! let violations = policy::check(|| Box::new(Lowest { looks: false })).unwrap_err();
+//! println!("{}", violations[0]); // names the scenario, the step and the rule
+//! ```
+#![forbid(unsafe_code)]
 
 pub mod checkpoint;
 pub mod policy;

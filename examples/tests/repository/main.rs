@@ -1,0 +1,5 @@
+//! What must hold for the repository as a whole: crate borders, documents, receipts, words.
+
+mod documents;
+mod files;
+mod workspace;
