@@ -37,6 +37,7 @@ pub fn run(
     console: &mut Console<'_>,
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
+    arguments.check()?;
     console.progress &= !arguments.json();
     let sampling = arguments.sampling();
     sampling.validate().map_err(Error::from)?;

@@ -16,7 +16,7 @@ pub mod perplexity;
 mod size;
 mod token_file;
 
-pub use arguments::{DEFAULT_SHARE, EngineArguments};
+pub use arguments::{DEFAULT_SHARE, Device, EngineArguments};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Parser, ValueEnum};
 use slotstream::core::ErrorKind;
 use slotstream::sampling::SamplingParams;
 
-use crate::EngineArguments;
+use crate::{EngineArguments, Failure};
 
 /// Generates text with a mixture-of-experts model whose experts stay on disk.
 ///
@@ -115,6 +115,15 @@ impl Arguments {
     #[must_use]
     pub fn json(&self) -> bool {
         self.json || self.quiet || self.stats == Some(Stats::Json)
+    }
+
+    /// Refuses what the parser cannot: a table of which nothing may be printed.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.quiet && self.stats == Some(Stats::Text) {
+            let (value, expected) = ("text".to_owned(), "json, or no --quiet".to_owned());
+            return Err(Failure::Option { option: "--stats", value, expected });
+        }
+        Ok(())
     }
 
     /// Whether the built-in prompt is shown before its continuation.
