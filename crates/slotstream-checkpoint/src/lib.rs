@@ -58,7 +58,7 @@ pub use generation::GenerationConfig;
 pub use header::{Header, HeaderTensor};
 pub use ledger::{Ledger, LedgerRow, TensorClass};
 pub use ngram::{NgramConstants, NgramPlan, NgramShard};
-pub use payload::{NormForm, is_centred_norm, read_floats, verify_ngram_constants};
+pub use payload::{NormForm, is_centred_norm, norm_means, read_floats, verify_ngram_constants};
 pub use quantization::Quantization;
 pub use schema::{DtypeRule, ExpectedTensor, expected_tensors};
 pub use shards::Index;

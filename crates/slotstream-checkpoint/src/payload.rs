@@ -71,22 +71,7 @@ impl NormForm {
         if let Some(form) = force {
             return Ok(form);
         }
-        let mut means = Vec::new();
-        for layer in 0..checkpoint.config().num_hidden_layers {
-            for block in ["attn", "mlp"] {
-                let name = format!("model.layers.{layer}.{block}_hyper_connection.hc_norm.weight");
-                let info = checkpoint.float(&name)?;
-                let values = read_floats(checkpoint, info, reader)?;
-                let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();
-                let mean = sum / values.len().max(1) as f64;
-                if !mean.is_finite() {
-                    let folder = checkpoint.folder().into();
-                    return Err(CheckpointError::NormNotFinite { folder, tensor: name });
-                }
-                means.push((mean, name));
-            }
-        }
-        Self::decide(checkpoint, means)
+        Self::decide(checkpoint, norm_means(checkpoint, reader)?)
     }
 
     fn decide(
@@ -113,6 +98,33 @@ impl NormForm {
         let median = f64::midpoint(lower.0, upper.0);
         Ok(if median < THRESHOLD { Self::Raw } else { Self::Folded })
     }
+}
+
+/// The means of the `hc_norm` weights of all layers' hyper-connections with the tensors' names:
+/// what [`NormForm::detect`] decides by. The final mixer's is left out.
+///
+/// # Errors
+/// [`CheckpointError::NormNotFinite`], [`CheckpointError::Read`].
+pub fn norm_means(
+    checkpoint: &Checkpoint,
+    reader: &dyn RecordReader,
+) -> Result<Vec<(f64, String)>, CheckpointError> {
+    let mut means = Vec::new();
+    for layer in 0..checkpoint.config().num_hidden_layers {
+        for block in ["attn", "mlp"] {
+            let name = format!("model.layers.{layer}.{block}_hyper_connection.hc_norm.weight");
+            let info = checkpoint.float(&name)?;
+            let values = read_floats(checkpoint, info, reader)?;
+            let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();
+            let mean = sum / values.len().max(1) as f64;
+            if !mean.is_finite() {
+                let folder = checkpoint.folder().into();
+                return Err(CheckpointError::NormNotFinite { folder, tensor: name });
+            }
+            means.push((mean, name));
+        }
+    }
+    Ok(means)
 }
 
 /// Whether a canonical tensor name is that of a norm weight that the model applies as `1 + w`.

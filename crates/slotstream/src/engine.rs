@@ -55,6 +55,7 @@ pub struct EngineBuilder {
     chunk: usize,
     context: Option<usize>,
     rollback_rows: usize,
+    logit_rows: usize,
     ngram_cache_rows: usize,
     norms: Option<NormForm>,
     cancel: CancelToken,
@@ -96,6 +97,7 @@ impl EngineBuilder {
             chunk: DEFAULT_CHUNK,
             context: None,
             rollback_rows: 0,
+            logit_rows: 1,
             ngram_cache_rows: 16_384,
             norms: None,
             cancel: CancelToken::new(),
@@ -197,6 +199,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Most rows of a pass of [`Session::score`], whose logits are all kept; the default is 1,
+    /// which is slow. Each costs one row of logits of memory.
+    #[must_use]
+    pub const fn logit_rows(mut self, rows: usize) -> Self {
+        self.logit_rows = rows;
+        self
+    }
+
     /// Rows of the n-gram table to keep in memory; the default is 16,384.
     #[must_use]
     pub const fn ngram_cache_rows(mut self, rows: usize) -> Self {
@@ -235,6 +245,7 @@ impl EngineBuilder {
         range("lanes", self.lanes, 1, MOST, "1 to 1024")?;
         range("threads", self.threads, 1, MOST, "1 to 1024")?;
         range("chunk", self.chunk, 1, 1 << 16, "1 to 65536")?;
+        range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
         range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
         if self.device == DeviceKind::Metal {
@@ -277,6 +288,7 @@ impl EngineBuilder {
             sessions: 1,
             chunk: self.chunk,
             rollback_rows: self.rollback_rows,
+            logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
             process_bytes: machine::resident_bytes().unwrap_or(0),
             available_bytes: machine::available_bytes(),
@@ -344,6 +356,9 @@ impl EngineBuilder {
             context,
             chunk: self.chunk,
             rollback_rows: self.rollback_rows,
+            logit_rows: self.logit_rows,
+            lanes: self.lanes,
+            threads: self.threads,
             load_time: begun.elapsed(),
             sessions: AtomicU64::new(0),
             #[cfg(feature = "text")]
@@ -369,6 +384,9 @@ pub(crate) struct Inner {
     pub(crate) context: usize,
     pub(crate) chunk: usize,
     pub(crate) rollback_rows: usize,
+    pub(crate) logit_rows: usize,
+    lanes: usize,
+    threads: usize,
     load_time: Duration,
     sessions: AtomicU64,
     #[cfg(feature = "text")]
@@ -457,6 +475,30 @@ impl Engine {
     #[must_use]
     pub fn arithmetic(&self) -> &'static str {
         self.0.model.ops().arithmetic()
+    }
+
+    /// The kernels' name: instruction set and threads.
+    #[must_use]
+    pub fn kernels(&self) -> String {
+        self.0.model.ops().name()
+    }
+
+    /// Threads that read.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.0.lanes
+    }
+
+    /// Threads that compute, as asked for; an op set of one's own may use others.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.0.threads
+    }
+
+    /// Most tokens of a prefill pass.
+    #[must_use]
+    pub fn chunk(&self) -> usize {
+        self.0.chunk
     }
 
     /// Time that [`EngineBuilder::build`] took.

@@ -58,7 +58,8 @@ impl PhaseMetrics {
         ratio(self.bytes_read as f64 / 1e9, self.read_time.as_secs_f64())
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds what happened elsewhere, such as in another session.
+    pub fn add(&mut self, other: &Self) {
         self.passes += other.passes;
         self.tokens += other.tokens;
         self.time += other.time;

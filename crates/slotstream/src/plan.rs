@@ -24,6 +24,8 @@ pub struct PlanRequest {
     pub chunk: usize,
     /// Rows that a session can undo.
     pub rollback_rows: usize,
+    /// Most rows whose logits are alive at once.
+    pub logit_rows: usize,
     /// Rows of the n-gram cache.
     pub ngram_cache_rows: usize,
     /// Bytes that the process already uses.
@@ -165,8 +167,11 @@ impl MemoryPlan {
                 ),
                 row(
                     "prefill workspace",
-                    workspace_bytes(config, request.chunk),
-                    format!("activations of a pass of {} rows", request.chunk),
+                    workspace_bytes(config, request.chunk, request.logit_rows),
+                    format!(
+                        "activations of a pass of {} rows, logits of {}",
+                        request.chunk, request.logit_rows
+                    ),
                 ),
                 row("draft head", 0, "not loaded".into()),
                 row("lookahead", 0, "no speculative reads".into()),
@@ -218,8 +223,8 @@ fn dense_bytes(checkpoint: &Checkpoint) -> u64 {
 }
 
 /// Bytes of the activations that are alive together in a pass of `rows` rows, at the widest
-/// point of the widest layer.
-fn workspace_bytes(config: &TextConfig, rows: usize) -> u64 {
+/// point of the widest layer, and of `logit_rows` rows of logits.
+fn workspace_bytes(config: &TextConfig, rows: usize, logit_rows: usize) -> u64 {
     let streams = config.hc_count * config.hidden_size;
     let value = config.linear_num_value_heads * config.linear_value_head_dim;
     let key = config.linear_num_key_heads * config.linear_key_head_dim;
@@ -238,7 +243,7 @@ fn workspace_bytes(config: &TextConfig, rows: usize) -> u64 {
         + 2 * config.num_experts;
     let ple = config.ple.as_ref().map_or(0, |ple| ple.ple_embed_dim + 6 * streams);
     let row = 6 * streams + block.max().unwrap_or(0).max(experts).max(ple) + 4 * config.hidden_size;
-    // Attention scores of one row of all heads, and the logits of one row twice.
-    let fixed = 2 * config.vocab_size;
+    // The logits, on the device and read back.
+    let fixed = 2 * logit_rows * config.vocab_size;
     4 * (rows * row + fixed) as u64
 }

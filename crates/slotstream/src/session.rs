@@ -1,8 +1,11 @@
 //! One sequence: tokens, state, sampler.
 
+mod score;
+
 use std::sync::Arc;
 use std::time::Instant;
 
+use candle_core::Tensor;
 use slotstream_core::{CancelToken, Phase, SessionId, Step};
 use slotstream_qwen::{Logits, Pass, State};
 
@@ -187,18 +190,22 @@ impl Session {
         }
         while seen < self.tokens.len() {
             let end = (seen + self.engine.0.chunk).min(self.tokens.len());
-            self.run(seen, end)?;
+            let last = end == self.tokens.len();
+            let logits = self.run(seen, end, if last { Logits::Last } else { Logits::None })?;
+            if let Some(logits) = logits {
+                self.logits = slotstream_qwen::to_host(&logits)?;
+                self.has_logits = true;
+            }
             seen = end;
         }
         Ok(())
     }
 
     /// Takes a turn and runs `tokens[start..end]`.
-    fn run(&mut self, start: usize, end: usize) -> Result<(), Error> {
+    fn run(&mut self, start: usize, end: usize, logits: Logits) -> Result<Option<Tensor>, Error> {
         let inner = &self.engine.0;
         let decode = end - start == 1 && start >= self.prompt_end;
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
-        let last = end == self.tokens.len();
         let mut runtime = self.engine.runtime()?;
         runtime.set_busy(true);
         let begun = Instant::now();
@@ -211,9 +218,7 @@ impl Session {
             tokens: &self.tokens[start..end],
         };
         let _span = tracing::debug_span!("pass", position = start, rows = end - start).entered();
-        let pass = Pass::new(step)
-            .with_logits(if last { Logits::Last } else { Logits::None })
-            .with_cancel(&self.cancel);
+        let pass = Pass::new(step).with_logits(logits).with_cancel(&self.cancel);
         let crate::engine::Runtime { experts, ngram, .. } = &mut *runtime;
         let output = inner.model.forward(&mut self.state, &pass, experts, ngram.as_mut());
         let metrics = runtime.read_counters().since(&before, end - start, begun.elapsed());
@@ -223,11 +228,7 @@ impl Session {
             Phase::Decode => self.metrics.decode.add(&metrics),
             _ => self.metrics.prefill.add(&metrics),
         }
-        if let Some(logits) = output?.logits {
-            self.logits = slotstream_qwen::to_host(&logits)?;
-            self.has_logits = true;
-        }
-        Ok(())
+        Ok(output?.logits)
     }
 
     /// Replaces the state by one that has seen at most `len` tokens of this sequence: rolled

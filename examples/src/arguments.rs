@@ -1,0 +1,117 @@
+//! Flags that all examples have: which model, and how the engine runs it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use slotstream::cache::parse_policy;
+use slotstream::checkpoint::NormForm;
+use slotstream::io::ReaderKind;
+use slotstream::{DeviceKind, Engine, EngineBuilder, Sizing};
+
+use crate::{Failure, MODEL_VARIABLE, ModelFolder, find_model, parse_size};
+
+/// The pool of the bundled model when no size is given: this share of its records.
+pub const DEFAULT_SHARE: f64 = 0.3;
+
+/// Which model, and how the engine runs it.
+#[derive(Args, Clone, Debug)]
+#[non_exhaustive]
+pub struct EngineArguments {
+    /// Model folder [default: $SLOTSTREAM_MODEL, else the bundled model]
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
+    pub model: Option<PathBuf>,
+    /// How norm weights are stored [default: decided from the weights]
+    #[arg(long, value_name = "FORM", help_heading = "Model")]
+    pub norms: Option<NormForm>,
+    /// Cache slots, each one expert [default: 30% of the bundled model's records; for another
+    /// model as many as fit in 70% of the memory that is free]
+    #[arg(long, value_name = "N", conflicts_with = "memory", help_heading = "Engine")]
+    pub slots: Option<usize>,
+    /// Memory of the whole process, such as 8GiB; as many slots as fit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Engine")]
+    pub memory: Option<u64>,
+    /// Eviction policy: clock, clock-cold, lru, layer-local:POLICY
+    #[arg(long, value_name = "NAME", default_value = "clock", help_heading = "Engine")]
+    pub policy: String,
+    /// How experts are read: auto, buffered, uncached, memory
+    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Engine")]
+    pub reader: ReaderKind,
+    /// Threads that read [default: 8]
+    #[arg(long, value_name = "N", help_heading = "Engine")]
+    pub lanes: Option<usize>,
+    /// Most tokens of a prompt pass [default: 64]
+    #[arg(long, value_name = "N", help_heading = "Engine")]
+    pub chunk: Option<usize>,
+    /// Threads that compute [default: one a core]
+    #[arg(long, value_name = "N", help_heading = "Engine")]
+    pub threads: Option<usize>,
+    /// Longest context in tokens [default: 4096, or what the model allows]
+    #[arg(long, value_name = "N", help_heading = "Engine")]
+    pub context: Option<usize>,
+    /// Where the arithmetic runs
+    #[arg(long, value_enum, default_value_t = Device::Cpu, help_heading = "Engine")]
+    pub device: Device,
+}
+
+/// Names of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum Device {
+    /// The CPU.
+    Cpu,
+    /// Apple's Metal.
+    Metal,
+}
+
+impl EngineArguments {
+    /// The model folder.
+    ///
+    /// # Errors
+    /// [`Failure::NoModel`] lists where it looked.
+    pub fn find_model(&self) -> Result<ModelFolder, Failure> {
+        find_model(self.model.as_deref(), std::env::var_os(MODEL_VARIABLE))
+    }
+
+    /// How the pool is sized.
+    #[must_use]
+    pub fn sizing(&self, model: &ModelFolder) -> Sizing {
+        match (self.slots, self.memory) {
+            (Some(slots), _) => Sizing::Slots(slots),
+            (None, Some(bytes)) => Sizing::Memory(bytes),
+            (None, None) if model.bundled => Sizing::Share(DEFAULT_SHARE),
+            (None, None) => Sizing::Auto,
+        }
+    }
+
+    /// A builder with all of these flags.
+    ///
+    /// # Errors
+    /// [`slotstream::Error::Policy`] for an unknown policy.
+    pub fn builder(&self, model: &ModelFolder) -> Result<EngineBuilder, Failure> {
+        let policy = parse_policy(&self.policy).map_err(slotstream::Error::from)?;
+        let mut builder = Engine::builder(&model.path)
+            .sizing(self.sizing(model))
+            .policy(policy)
+            .reader(self.reader)
+            .device(match self.device {
+                Device::Cpu => DeviceKind::Cpu,
+                Device::Metal => DeviceKind::Metal,
+            });
+        if let Some(lanes) = self.lanes {
+            builder = builder.lanes(lanes);
+        }
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads);
+        }
+        if let Some(chunk) = self.chunk {
+            builder = builder.chunk(chunk);
+        }
+        if let Some(context) = self.context {
+            builder = builder.context(context);
+        }
+        if let Some(norms) = self.norms {
+            builder = builder.norms(norms);
+        }
+        Ok(builder)
+    }
+}

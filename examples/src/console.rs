@@ -1,0 +1,151 @@
+//! Output, progress, Ctrl-C and the end of an example.
+
+use std::env::ArgsOs;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use slotstream::core::CancelToken;
+use slotstream::qwen::LoadProgress;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::{Failure, describe};
+
+/// What a shell shows for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// How an example ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "it ran to its end or it did not")]
+pub enum Ended {
+    /// By itself.
+    Done,
+    /// By Ctrl-C; what there was to show was shown.
+    Interrupted,
+}
+
+/// Where an example writes and what may stop it.
+pub struct Console<'a> {
+    /// Standard output, or what a test looks at.
+    pub out: &'a mut dyn Write,
+    /// Set by Ctrl-C.
+    pub cancel: CancelToken,
+    /// Whether progress may be drawn on standard error.
+    pub progress: bool,
+}
+
+impl std::fmt::Debug for Console<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Console").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Console<'a> {
+    /// Writes to `out`; nothing cancels it and no progress is drawn.
+    pub fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, cancel: CancelToken::new(), progress: false }
+    }
+
+    /// Writes a piece of text at once.
+    pub(crate) fn write(&mut self, text: &str) -> Result<(), Failure> {
+        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(Failure::output)
+    }
+
+    /// Writes a text and a line end.
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        writeln!(self.out, "{text}").and_then(|()| self.out.flush()).map_err(Failure::output)
+    }
+
+    /// A bar of `total` steps; invisible where progress is not drawn.
+    pub(crate) fn bar(&self, total: u64, what: &'static str, bytes: bool) -> ProgressBar {
+        let target =
+            if self.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(total), target).with_message(what);
+        let template = if bytes {
+            "{msg} [{bar:30}] {bytes}/{total_bytes} {eta}"
+        } else {
+            "{msg} [{bar:30}] {pos}/{len} {eta}"
+        };
+        match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style.progress_chars("=> ")),
+            // The template is a constant; a bar in another style is no reason to fail.
+            Err(_) => bar,
+        }
+    }
+
+    /// A sign of life for work of unknown length.
+    pub(crate) fn spinner(&self, what: String) -> ProgressBar {
+        let target =
+            if self.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let spinner = ProgressBar::with_draw_target(None, target).with_message(what);
+        if self.progress {
+            spinner.enable_steady_tick(Duration::from_millis(120));
+        }
+        spinner
+    }
+
+    /// What to give to the engine's builder: shows how far loading is.
+    pub(crate) fn load_progress(&self) -> impl FnMut(LoadProgress) + 'static {
+        let bar = self.bar(0, "loading", true);
+        move |progress| {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+            if progress.done >= progress.total {
+                bar.finish_and_clear();
+            }
+        }
+    }
+}
+
+/// The `main` of an example: catches Ctrl-C (the second one ends at once), logs to standard error
+/// as `RUST_LOG` says, runs, shows an error with all its causes, and gives the exit code.
+pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>) -> ExitCode {
+    let filter =
+        EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let mut out = io::stdout().lock();
+    let mut console = Console::new(&mut out);
+    console.progress = io::stderr().is_terminal();
+    let result =
+        on_interrupt(&console.cancel).and_then(|()| run(std::env::args_os(), &mut console));
+    let code = match result {
+        Ok(Ended::Done) => 0,
+        Ok(Ended::Interrupted) => INTERRUPTED,
+        Err(error) => {
+            show(&error);
+            error.exit_code()
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
+    let cancel = cancel.clone();
+    let handler = move || {
+        if cancel.is_cancelled() {
+            process::exit(INTERRUPTED.into());
+        }
+        cancel.cancel();
+    };
+    ctrlc::set_handler(handler).map_err(|source| Failure::Interrupt { source })
+}
+
+fn show(error: &Failure) {
+    let silent = error.exit_code() == 0;
+    match error {
+        // Where standard error cannot be written there is nobody to tell.
+        Failure::Usage(usage) => drop(usage.print()),
+        error if !silent => drop(writeln!(io::stderr(), "{}", describe(error))),
+        _ => {}
+    }
+}
+
+/// Parses a command line of an example.
+pub(crate) fn parse<A: clap::Parser>(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<A, Failure> {
+    Ok(A::try_parse_from(arguments)?)
+}

@@ -1,0 +1,216 @@
+//! What can go wrong in an example, how it is shown, and the exit code.
+
+use std::io;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use slotstream::core::ErrorKind;
+
+use crate::{Place, TokenFileError};
+
+/// Why an example ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The command line is wrong, or asks for help.
+    #[error(transparent)]
+    Usage(clap::Error),
+    /// Something in the engine.
+    #[error(transparent)]
+    Engine(slotstream::Error),
+    /// A file of token windows.
+    #[error(transparent)]
+    Tokens(TokenFileError),
+    /// No model folder.
+    #[error(
+        "there is no model: {}; give a checkpoint folder with --model DIR",
+        looked.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    )]
+    #[non_exhaustive]
+    NoModel {
+        /// Where it was looked for.
+        looked: Vec<Place>,
+    },
+    /// A text file cannot be read.
+    #[error("{} cannot be read as text", path.display())]
+    #[non_exhaustive]
+    TextFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason, or that it is not UTF-8.
+        source: io::Error,
+    },
+    /// A text file larger than any prompt.
+    #[error("{} has more than {limit} bytes, the most that is read of a text", path.display())]
+    #[non_exhaustive]
+    TextTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A prompt without a token.
+    #[error("the prompt is empty: give at least one character or token")]
+    #[non_exhaustive]
+    EmptyPrompt {},
+    /// A prompt that leaves no room for an answer.
+    #[error(
+        "the prompt has {tokens} tokens and the context has room for {context}; shorten it, or \
+         give --context up to {longest}"
+    )]
+    #[non_exhaustive]
+    LongPrompt {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// The longest context of this run.
+        context: usize,
+        /// The longest context of the model.
+        longest: usize,
+    },
+    /// Nothing to compute a perplexity of.
+    #[error("{what} has {tokens} tokens: a perplexity needs at least 2")]
+    #[non_exhaustive]
+    NothingToScore {
+        /// The text or window.
+        what: String,
+        /// Tokens of it.
+        tokens: usize,
+    },
+    /// An option that does not go with another.
+    #[error("{option} = {value}: expected {expected}")]
+    #[non_exhaustive]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be legal.
+        expected: String,
+    },
+    /// Nothing can be written.
+    #[error("the output cannot be written")]
+    #[non_exhaustive]
+    Output {
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Ctrl-C cannot be caught.
+    #[error("the handler for Ctrl-C cannot be set")]
+    #[non_exhaustive]
+    Interrupt {
+        /// The reason.
+        source: ctrlc::Error,
+    },
+}
+
+impl Failure {
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Engine(error) => error.kind(),
+            Self::Tokens(error) => error.kind(),
+            Self::Output { .. } | Self::Interrupt { .. } => ErrorKind::Transient,
+            _ => ErrorKind::User,
+        }
+    }
+
+    /// The exit code: 2 for what the user can set right, 130 after Ctrl-C, 1 for the rest; 0
+    /// when help was asked for, or nobody reads the output any more.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(error) => u8::try_from(error.exit_code()).unwrap_or(2),
+            Self::Output { source } if source.kind() == io::ErrorKind::BrokenPipe => 0,
+            _ => match self.kind() {
+                ErrorKind::User => 2,
+                ErrorKind::Cancelled => 130,
+                _ => 1,
+            },
+        }
+    }
+
+    pub(crate) fn output(source: io::Error) -> Self {
+        Self::Output { source }
+    }
+}
+
+/// The word for a kind.
+pub(crate) const fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::User => "user",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Transient => "transient",
+        ErrorKind::Cancelled => "cancelled",
+        _ => "bug",
+    }
+}
+
+/// An error as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ErrorFigure {
+    kind: &'static str,
+    message: String,
+    causes: Vec<String>,
+}
+
+impl ErrorFigure {
+    pub(crate) fn new(error: &dyn std::error::Error, kind: ErrorKind) -> Self {
+        let causes = std::iter::successors(error.source(), |e| e.source());
+        Self {
+            kind: kind_name(kind),
+            message: error.to_string(),
+            causes: causes.map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// An error with everything behind it, one cause a line.
+#[must_use]
+pub fn describe(error: &Failure) -> String {
+    let ErrorFigure { kind, message, causes } = ErrorFigure::new(error, error.kind());
+    let mut text = format!("error ({kind}): {message}");
+    for cause in causes {
+        text.push_str("\n  caused by: ");
+        text.push_str(&cause);
+    }
+    text
+}
+
+impl From<slotstream::Error> for Failure {
+    fn from(error: slotstream::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        Self::Usage(error)
+    }
+}
+
+impl From<TokenFileError> for Failure {
+    fn from(error: TokenFileError) -> Self {
+        Self::Tokens(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_listed_and_codes_follow_the_kind() {
+        let source = io::Error::other("the disk is gone");
+        let error = Failure::TextFile { path: "a.txt".into(), source };
+        let text = describe(&error);
+        assert_eq!(
+            text,
+            "error (user): a.txt cannot be read as text\n  caused by: the disk is gone"
+        );
+        assert_eq!(error.exit_code(), 2);
+        let pipe = Failure::output(io::ErrorKind::BrokenPipe.into());
+        assert_eq!(pipe.exit_code(), 0);
+        assert_eq!(Failure::output(io::ErrorKind::StorageFull.into()).exit_code(), 1);
+    }
+}

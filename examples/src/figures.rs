@@ -1,0 +1,145 @@
+//! Figures that every run of an engine reports.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use slotstream::{Engine, PhaseMetrics, machine};
+
+use crate::{EngineArguments, show_size};
+
+/// How the engine was set up and what memory it took.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct EngineFigures {
+    /// The model folder.
+    pub(crate) model: String,
+    pub(crate) load_s: f64,
+    pub(crate) slots: usize,
+    pub(crate) records: usize,
+    /// What the plan promised before loading.
+    pub(crate) plan_bytes: u64,
+    /// The most that the process had resident; null where the system does not say.
+    pub(crate) peak_rss_bytes: Option<u64>,
+    /// The policy as given.
+    pub(crate) policy: String,
+    /// The reader as given.
+    pub(crate) reader: String,
+    /// What it really does.
+    pub(crate) reader_mode: String,
+    pub(crate) reader_why: String,
+    pub(crate) arithmetic: &'static str,
+    pub(crate) kernels: String,
+    pub(crate) threads: usize,
+    pub(crate) lanes: usize,
+    pub(crate) chunk: usize,
+    pub(crate) context: usize,
+}
+
+impl EngineFigures {
+    /// Reads the figures of an engine, the memory of this moment included.
+    pub(crate) fn new(engine: &Engine, arguments: &EngineArguments) -> Self {
+        let (plan, mode) = (engine.plan(), engine.reader_mode());
+        Self {
+            model: engine.checkpoint().folder().display().to_string(),
+            load_s: engine.load_time().as_secs_f64(),
+            slots: plan.slots,
+            records: plan.records,
+            plan_bytes: plan.total_bytes(),
+            peak_rss_bytes: machine::peak_resident_bytes(),
+            policy: arguments.policy.clone(),
+            reader: arguments.reader.to_string(),
+            reader_mode: mode.name.clone(),
+            reader_why: mode.why.clone(),
+            arithmetic: engine.arithmetic(),
+            kernels: engine.kernels(),
+            threads: engine.threads(),
+            lanes: engine.lanes(),
+            chunk: engine.chunk(),
+            context: engine.context(),
+        }
+    }
+
+    /// Rows of a table for people.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
+        let share = 100.0 * self.slots as f64 / self.records.max(1) as f64;
+        let peak = self.peak_rss_bytes.map_or("not known".to_owned(), show_size);
+        vec![
+            ("load", format!("{:.2} s", self.load_s)),
+            ("slots", format!("{} of {} records ({share:.0}%)", self.slots, self.records)),
+            ("memory planned", show_size(self.plan_bytes)),
+            ("memory peak", peak),
+            ("policy", self.policy.clone()),
+            ("reader", format!("{} -> {}: {}", self.reader, self.reader_mode, self.reader_why)),
+            ("arithmetic", format!("{} on {}", self.arithmetic, self.kernels)),
+            (
+                "threads",
+                format!("{} compute, {} read; chunk {}", self.threads, self.lanes, self.chunk),
+            ),
+        ]
+    }
+}
+
+/// What happened in one phase, as JSON.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct PhaseFigures {
+    passes: u64,
+    tokens: u64,
+    time_s: f64,
+    io_wait_s: f64,
+    hits: u64,
+    misses: u64,
+    hit_rate: Option<f64>,
+    token_lookups: u64,
+    token_hits: u64,
+    token_hit_rate: Option<f64>,
+    reads: u64,
+    bytes_read: u64,
+    bytes_issued: u64,
+    read_s: f64,
+    read_gb_s: Option<f64>,
+}
+
+impl From<&PhaseMetrics> for PhaseFigures {
+    fn from(phase: &PhaseMetrics) -> Self {
+        Self {
+            passes: phase.passes,
+            tokens: phase.tokens,
+            time_s: phase.time.as_secs_f64(),
+            io_wait_s: phase.io_wait.as_secs_f64(),
+            hits: phase.hits,
+            misses: phase.misses,
+            hit_rate: phase.hit_rate(),
+            token_lookups: phase.token_lookups,
+            token_hits: phase.token_hits,
+            token_hit_rate: phase.token_hit_rate(),
+            reads: phase.reads,
+            bytes_read: phase.bytes_read,
+            bytes_issued: phase.bytes_issued,
+            read_s: phase.read_time.as_secs_f64(),
+            read_gb_s: phase.read_gb_s(),
+        }
+    }
+}
+
+/// A table of two columns.
+pub(crate) fn table(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter()
+        .map(|(name, value)| format!("{name:<width$}  {value}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A share as a percentage, or that it was not measured.
+pub(crate) fn percent(share: Option<f64>) -> String {
+    share.map_or("not measured".to_owned(), |share| format!("{:.1}%", 100.0 * share))
+}
+
+/// A rate with its unit, or that it was not measured.
+pub(crate) fn rate(rate: Option<f64>, unit: &str) -> String {
+    rate.map_or("not measured".to_owned(), |rate| format!("{rate:.2} {unit}"))
+}
+
+/// A time in seconds, or that it was not measured.
+pub(crate) fn seconds(time: Option<Duration>) -> String {
+    time.map_or("not measured".to_owned(), |time| format!("{:.3} s", time.as_secs_f64()))
+}

@@ -1,0 +1,195 @@
+//! The `generate` example: text in, text out, with figures.
+//!
+//! `bytes_read`, `bytes_issued`, `io_wait_s` and `read_gb_s` are of the whole run, prompt
+//! included; `hit_rate`, `token_hit_rate`, `decode_tok_s`, `bytes_per_token` and `io_wait_share`
+//! are of decoding alone. The JSON object has both phases in full as well.
+
+mod arguments;
+mod report;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use slotstream::core::ErrorKind;
+use slotstream::text::{ChatOptions, Message};
+use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
+
+use crate::console::parse;
+use crate::{Console, Ended, Failure};
+
+pub use arguments::{Arguments, PromptIds, PromptIdsError, Stats};
+use report::{Generated, Report};
+
+/// What is continued when no prompt is given.
+const BUILT_IN_PROMPT: &str = "CHAPTER II\n\nMr. Darcy ";
+/// The most that is read of a prompt file.
+const PROMPT_LIMIT: u64 = 64 << 20;
+
+/// Runs the example with these arguments, the program's name first.
+///
+/// # Errors
+/// [`Failure`] says what and whose it is; after the model was loaded, figures so far are shown
+/// before an error of a pass is returned.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    console: &mut Console<'_>,
+) -> Result<Ended, Failure> {
+    let arguments: Arguments = parse(arguments)?;
+    arguments.check()?;
+    console.progress &= !arguments.json();
+    let sampling = arguments.sampling();
+    sampling.validate().map_err(Error::from)?;
+    let prompt = Prompt::read(&arguments)?;
+    let model = arguments.engine.find_model()?;
+    let engine = arguments
+        .engine
+        .builder(&model)?
+        .cancel(console.cancel.clone())
+        .progress(console.load_progress())
+        .build()?;
+    let tokens = prompt.tokens(&engine, arguments.chat)?;
+    let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
+    let mut session = engine.session(options)?;
+    if arguments.prints_prompt() {
+        console.write(BUILT_IN_PROMPT)?;
+    }
+    let generated = generate(&mut session, &tokens, &arguments, console)?;
+    let report = Report::new(&session, tokens.len(), &generated, &arguments.engine);
+    if arguments.json() {
+        console.line(&report.json()?)?;
+    } else {
+        console.line(&format!("\n{}", report.text()))?;
+    }
+    match generated.error {
+        None => Ok(Ended::Done),
+        Some(error) if error.kind() == ErrorKind::Cancelled => Ok(Ended::Interrupted),
+        Some(error) => Err(error.into()),
+    }
+}
+
+/// The prompt as given.
+enum Prompt {
+    Text(String),
+    Ids(Vec<u32>),
+}
+
+impl Prompt {
+    fn read(arguments: &Arguments) -> Result<Self, Failure> {
+        let text = match (&arguments.prompt_ids, &arguments.prompt_file, &arguments.prompt) {
+            (Some(ids), _, _) => return Ok(Self::Ids(ids.0.clone())),
+            (None, Some(path), _) => read_text(path, PROMPT_LIMIT)?,
+            (None, None, Some(text)) => text.clone(),
+            (None, None, None) => BUILT_IN_PROMPT.to_owned(),
+        };
+        if text.is_empty() { Err(Failure::EmptyPrompt {}) } else { Ok(Self::Text(text)) }
+    }
+
+    /// The prompt's tokens, checked to leave room for at least one more.
+    fn tokens(self, engine: &Engine, chat: bool) -> Result<Vec<u32>, Failure> {
+        let tokens = match self {
+            Self::Ids(ids) => ids,
+            Self::Text(text) if chat => {
+                engine.chat_tokens(&[Message::user(text)], &ChatOptions::default())?
+            }
+            Self::Text(text) => engine.tokenizer()?.encode(&text, true).map_err(Error::from)?,
+        };
+        let (context, longest) = (engine.context(), engine.checkpoint().config());
+        match tokens.len() {
+            0 => Err(Failure::EmptyPrompt {}),
+            len if len >= context => Err(Failure::LongPrompt {
+                tokens: len,
+                context,
+                longest: longest.max_position_embeddings,
+            }),
+            _ => Ok(tokens),
+        }
+    }
+}
+
+/// Reads a UTF-8 text of at most `limit` bytes.
+pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, Failure> {
+    let failed = |source| Failure::TextFile { path: path.into(), source };
+    let mut text = String::new();
+    let file = File::open(path).map_err(failed)?;
+    let read = file.take(limit + 1).read_to_string(&mut text).map_err(failed)?;
+    if read as u64 > limit {
+        return Err(Failure::TextTooLarge { path: path.into(), limit });
+    }
+    Ok(text)
+}
+
+/// Runs the prompt and generates, writing each piece at once. An error of a pass is part of the
+/// result: the figures so far are still worth showing.
+fn generate(
+    session: &mut Session,
+    prompt: &[u32],
+    arguments: &Arguments,
+    console: &mut Console<'_>,
+) -> Result<Generated, Failure> {
+    let spinner = console.spinner(format!("prompt of {} tokens", prompt.len()));
+    let result = session.prefill(prompt);
+    spinner.finish_and_clear();
+    if let Err(error) = result {
+        return match error.kind() {
+            // Nothing has run: the request itself is wrong.
+            ErrorKind::User => Err(error.into()),
+            _ => Ok(Generated { text: None, finish: FinishReason::Failed, error: Some(error) }),
+        };
+    }
+    let silent = arguments.quiet;
+    let mut sink = |text: &str| if silent { Ok(()) } else { console.write(text) };
+    let generated = match session.engine().tokenizer() {
+        Ok(_) => pieces(session, arguments, &mut sink)?,
+        // A model without a tokenizer speaks ids, but stop strings need text.
+        Err(_) if arguments.stop.is_empty() => ids(session, arguments, &mut sink)?,
+        Err(error) => return Err(error.into()),
+    };
+    if !silent {
+        console.write("\n")?;
+    }
+    Ok(generated)
+}
+
+fn pieces(
+    session: &mut Session,
+    arguments: &Arguments,
+    sink: &mut dyn FnMut(&str) -> Result<(), Failure>,
+) -> Result<Generated, Failure> {
+    let mut options = TextOptions::new(arguments.max_tokens).ignoring_eos(arguments.ignore_eos);
+    for stop in &arguments.stop {
+        options = options.with_stop(stop);
+    }
+    let mut pieces = session.generate(&options)?;
+    let (mut text, mut error) = (String::new(), None);
+    // After an error the iterator still gives the text that it held back.
+    for piece in &mut pieces {
+        match piece {
+            Ok(piece) => {
+                sink(&piece.text)?;
+                text.push_str(&piece.text);
+            }
+            Err(failed) => error = Some(failed),
+        }
+    }
+    let finish = pieces.finish_reason().cloned().unwrap_or(FinishReason::Length);
+    Ok(Generated { text: Some(text), finish, error })
+}
+
+fn ids(
+    session: &mut Session,
+    arguments: &Arguments,
+    sink: &mut dyn FnMut(&str) -> Result<(), Failure>,
+) -> Result<Generated, Failure> {
+    let mut tokens = session.generate_ids(arguments.max_tokens).ignoring_eos(arguments.ignore_eos);
+    let mut error = None;
+    for token in &mut tokens {
+        match token {
+            Ok(token) => sink(&format!("{token} "))?,
+            Err(failed) => error = Some(failed),
+        }
+    }
+    let finish = tokens.finish_reason().cloned().unwrap_or(FinishReason::Length);
+    Ok(Generated { text: None, finish, error })
+}

@@ -1,0 +1,237 @@
+//! The command line of `generate`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgGroup, Parser, ValueEnum};
+use slotstream::core::ErrorKind;
+use slotstream::sampling::SamplingParams;
+
+use crate::{EngineArguments, Failure};
+
+/// Generates text with a mixture-of-experts model whose experts stay on disk.
+///
+/// Without arguments it runs the bundled model on a built-in prompt. Every routed expert is read
+/// from the model's files into a pool of slots that is smaller than the model. Sampling is greedy
+/// unless --temperature, --top-k, --top-p or --min-p say otherwise.
+#[derive(Parser, Clone, Debug)]
+#[command(
+    name = "generate",
+    version,
+    group(ArgGroup::new("what").args(["prompt", "prompt_file", "prompt_ids"])),
+    after_help = "RUST_LOG=debug logs what the engine does. Ctrl-C ends with the figures so far."
+)]
+#[non_exhaustive]
+pub struct Arguments {
+    /// Text to continue
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Prompt")]
+    pub prompt: Option<String>,
+    /// Read the prompt from a file
+    #[arg(long, value_name = "FILE", help_heading = "Prompt")]
+    pub prompt_file: Option<PathBuf>,
+    /// Token ids instead of text, such as "1,2,3"
+    #[arg(long, value_name = "IDS", conflicts_with = "chat", help_heading = "Prompt")]
+    pub prompt_ids: Option<PromptIds>,
+    /// Put the prompt into the model's chat template as a user's message
+    #[arg(long, requires = "what", help_heading = "Prompt")]
+    pub chat: bool,
+    /// Most tokens to generate
+    #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Generation")]
+    pub max_tokens: usize,
+    /// Go on after tokens that end a text
+    #[arg(long, help_heading = "Generation")]
+    pub ignore_eos: bool,
+    /// End before this text appears; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Generation")]
+    pub stop: Vec<String>,
+    /// Divisor of the logits; 0 is greedy [default: 0, or 1 with --top-k, --top-p or --min-p]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub temperature: Option<f32>,
+    /// Draw from the K likeliest tokens; 0 is all
+    #[arg(long, value_name = "K", help_heading = "Sampling")]
+    pub top_k: Option<u32>,
+    /// Draw from the likeliest tokens that make up this probability
+    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub top_p: Option<f32>,
+    /// Draw from tokens at least this likely, seen from the likeliest
+    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub min_p: Option<f32>,
+    /// Divide the logits of generated tokens by this; 1 is off
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub repetition_penalty: f32,
+    /// Subtract this from the logits of generated tokens
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub presence_penalty: f32,
+    /// Subtract this from a logit for each time its token was generated
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub frequency_penalty: f32,
+    /// Seed of the draws; the same seed gives the same text
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
+    pub seed: u64,
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+    /// How to show the figures; json: one object on the last line
+    #[arg(long, value_enum, value_name = "FORM", help_heading = "Output")]
+    pub stats: Option<Stats>,
+    /// The same as --stats json
+    #[arg(long, conflicts_with = "stats", help_heading = "Output")]
+    pub json: bool,
+    /// Print nothing but the line of JSON
+    #[arg(long, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// Forms of the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum Stats {
+    /// A table.
+    Text,
+    /// One JSON object on the last line.
+    Json,
+}
+
+impl Arguments {
+    /// Whether the figures are JSON.
+    #[must_use]
+    pub fn json(&self) -> bool {
+        self.json || self.quiet || self.stats == Some(Stats::Json)
+    }
+
+    /// Refuses what the parser cannot: a table of which nothing may be printed.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.quiet && self.stats == Some(Stats::Text) {
+            let (value, expected) = ("text".to_owned(), "json, or no --quiet".to_owned());
+            return Err(Failure::Option { option: "--stats", value, expected });
+        }
+        Ok(())
+    }
+
+    /// Whether the built-in prompt is shown before its continuation.
+    pub(super) fn prints_prompt(&self) -> bool {
+        let given = [self.prompt.is_some(), self.prompt_file.is_some(), self.prompt_ids.is_some()];
+        !self.json() && given == [false; 3]
+    }
+
+    /// How tokens are chosen.
+    #[must_use]
+    pub fn sampling(&self) -> SamplingParams {
+        let draws = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
+        SamplingParams {
+            temperature: self.temperature.unwrap_or(if draws { 1.0 } else { 0.0 }),
+            top_k: self.top_k.unwrap_or(0),
+            top_p: self.top_p.unwrap_or(1.0),
+            min_p: self.min_p.unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: self.seed,
+        }
+    }
+}
+
+/// A list of token ids, separated by commas or spaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "it is a list")]
+pub struct PromptIds(
+    /// The ids.
+    pub Vec<u32>,
+);
+
+/// A text that is no list of token ids.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromptIdsError {
+    /// Something that is no id.
+    #[error("{text:?} (item {position}, from 1) is no token id: write ids such as \"1,2,3\"")]
+    #[non_exhaustive]
+    Id {
+        /// The item.
+        text: String,
+        /// Its place, from 1.
+        position: usize,
+    },
+    /// No id at all.
+    #[error("the list is empty: write ids such as \"1,2,3\"")]
+    #[non_exhaustive]
+    Empty {},
+}
+
+impl PromptIdsError {
+    /// What the caller can do about it: write another list.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::User
+    }
+}
+
+impl FromStr for PromptIds {
+    type Err = PromptIdsError;
+
+    fn from_str(text: &str) -> Result<Self, PromptIdsError> {
+        let items = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|t| !t.is_empty());
+        let id = |(i, text): (usize, &str)| {
+            text.parse().map_err(|_| PromptIdsError::Id { text: text.to_owned(), position: i + 1 })
+        };
+        let ids = items.enumerate().map(id).collect::<Result<Vec<u32>, _>>()?;
+        if ids.is_empty() { Err(PromptIdsError::Empty {}) } else { Ok(Self(ids)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Arguments {
+        Arguments::try_parse_from([&["generate"], arguments].concat()).unwrap()
+    }
+
+    #[test]
+    fn the_command_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn ids() {
+        assert_eq!("1,2, 3\n4".parse(), Ok(PromptIds(vec![1, 2, 3, 4])));
+        assert_eq!(" ,".parse::<PromptIds>(), Err(PromptIdsError::Empty {}));
+        let error = "1,-2".parse::<PromptIds>().unwrap_err();
+        assert_eq!(error, PromptIdsError::Id { text: "-2".to_owned(), position: 2 });
+    }
+
+    #[test]
+    fn sampling_is_greedy_unless_a_flag_draws() {
+        assert_eq!(parsed(&[]).sampling(), SamplingParams::GREEDY);
+        assert!(parsed(&["--seed", "7"]).sampling().is_greedy());
+        assert_eq!(parsed(&["--top-k", "40"]).sampling().temperature, 1.0);
+        assert!(parsed(&["--temperature", "0", "--top-p", "0.9"]).sampling().is_greedy());
+    }
+
+    #[test]
+    fn quiet_and_the_alias_mean_json() {
+        for flags in [&["--quiet"][..], &["--json"], &["--stats", "json"]] {
+            assert!(parsed(flags).json(), "{flags:?}");
+        }
+        assert!(!parsed(&["--stats", "text"]).json());
+    }
+}

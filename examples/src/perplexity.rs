@@ -1,0 +1,209 @@
+//! The `perplexity` example: how well a model predicts a text.
+//!
+//! A window is one fresh sequence. Every token that has tokens before it in its window is
+//! predicted once; where windows overlap (`--stride`), only by the first window that it is in.
+//! The perplexity is `exp` of the mean of `-ln p` over all predictions.
+
+mod windows;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Parser;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use slotstream::core::ErrorKind;
+use slotstream::{Engine, Error, PhaseMetrics, SessionOptions};
+
+use crate::console::parse;
+use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table};
+use crate::{Console, Ended, EngineArguments, Failure};
+use windows::{Source, Window};
+
+/// Computes the perplexity of a text under a model whose experts stay on disk.
+///
+/// Without arguments: the bundled model on ten windows of text that it was not trained on. A
+/// window starts with empty caches; every token with tokens before it in the window is predicted
+/// once.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "perplexity", version)]
+#[non_exhaustive]
+pub struct Arguments {
+    /// Windows of token ids: FILE.safetensors or FILE.safetensors:TENSOR [default: the held-out
+    /// windows of the bundled model]
+    #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Text")]
+    pub windows: Option<String>,
+    /// A text file, cut into windows
+    #[arg(long, value_name = "FILE", help_heading = "Text")]
+    pub text: Option<PathBuf>,
+    /// Tokens of a window of --text [default: 2048, or the longest context]
+    #[arg(long, value_name = "N", requires = "text", help_heading = "Text")]
+    pub window: Option<usize>,
+    /// Tokens between the starts of two windows of --text [default: the window]
+    #[arg(long, value_name = "N", requires = "text", help_heading = "Text")]
+    pub stride: Option<usize>,
+    /// Only the first N windows
+    #[arg(long, value_name = "N", help_heading = "Text")]
+    pub first: Option<usize>,
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+    /// Print one JSON object on the last line instead of a table
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Print nothing but the line of JSON
+    #[arg(long, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// One window's result.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Scored {
+    tokens: usize,
+    predictions: usize,
+    nll_sum: f64,
+}
+
+impl Scored {
+    fn mean(&self) -> f64 {
+        self.nll_sum / self.predictions.max(1) as f64
+    }
+}
+
+/// Everything, as JSON. Null is what was not measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    perplexity: Option<f64>,
+    mean_nll: Option<f64>,
+    predictions: usize,
+    windows: Vec<Scored>,
+    /// Whether all windows were computed.
+    complete: bool,
+    tok_s: Option<f64>,
+    passes: PhaseFigures,
+    #[serde(flatten)]
+    engine: EngineFigures,
+}
+
+/// Runs the example with these arguments, the program's name first.
+///
+/// # Errors
+/// [`Failure`] says what and whose it is. After Ctrl-C the windows so far are shown.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    console: &mut Console<'_>,
+) -> Result<Ended, Failure> {
+    let arguments: Arguments = parse(arguments)?;
+    let json = arguments.json || arguments.quiet;
+    console.progress &= !json;
+    let source = Source::read(&arguments)?;
+    let engine = build(&arguments, &source, console)?;
+    let windows = source.windows(&engine, &arguments)?;
+    let (mut scored, mut passes) = (Vec::new(), PhaseMetrics::default());
+    let total: usize = windows.iter().map(|window| window.tokens.len()).sum();
+    let bar = console.bar(total as u64, "tokens", false);
+    for (number, window) in windows.iter().enumerate() {
+        match score(&engine, window, console, &bar, &mut passes) {
+            Ok(one) => scored.push(one),
+            Err(error) if error.kind() == ErrorKind::Cancelled => break,
+            Err(error) => return Err(error.into()),
+        }
+        if let (false, Some(one)) = (json, scored.last()) {
+            let text = format!(
+                "window {:>3}  {:>5} predictions  nll {:>10.3}  mean {:.4}  perplexity {:.4}",
+                number + 1,
+                one.predictions,
+                one.nll_sum,
+                one.mean(),
+                one.mean().exp()
+            );
+            bar.suspend(|| console.line(&text))?;
+        }
+    }
+    bar.finish_and_clear();
+    let complete = scored.len() == windows.len();
+    let figures = EngineFigures::new(&engine, &arguments.engine);
+    let report = Report::new(scored, complete, &passes, figures);
+    console.line(&if json { report.json()? } else { report.text(&passes) })?;
+    Ok(if complete { Ended::Done } else { Ended::Interrupted })
+}
+
+fn build(arguments: &Arguments, source: &Source, console: &Console<'_>) -> Result<Engine, Failure> {
+    let model = arguments.engine.find_model()?;
+    let mut builder = arguments.engine.builder(&model)?;
+    if let (None, Some(longest)) = (arguments.engine.context, source.longest()) {
+        builder = builder.context(longest);
+    }
+    let rows = arguments.engine.chunk.unwrap_or(64);
+    let builder = builder.logit_rows(rows).cancel(console.cancel.clone());
+    Ok(builder.progress(console.load_progress()).build()?)
+}
+
+/// Runs one window as a sequence of its own.
+fn score(
+    engine: &Engine,
+    window: &Window,
+    console: &Console<'_>,
+    bar: &ProgressBar,
+    passes: &mut PhaseMetrics,
+) -> Result<Scored, Error> {
+    let mut session = engine.session(SessionOptions::new().with_cancel(console.cancel.clone()))?;
+    let mut values = Vec::with_capacity(window.tokens.len());
+    for piece in window.tokens.chunks(engine.chunk()) {
+        values.extend(session.score(piece)?);
+        bar.inc(piece.len() as u64);
+    }
+    passes.add(&session.metrics().total());
+    // The first token has no value; of the rest the last ones are this window's own.
+    let new = values.len().min(window.predictions);
+    let nll_sum = values[values.len() - new..].iter().sum();
+    Ok(Scored { tokens: window.tokens.len(), predictions: new, nll_sum })
+}
+
+impl Report {
+    fn new(
+        windows: Vec<Scored>,
+        complete: bool,
+        passes: &PhaseMetrics,
+        engine: EngineFigures,
+    ) -> Self {
+        let predictions: usize = windows.iter().map(|window| window.predictions).sum();
+        let nll: f64 = windows.iter().map(|window| window.nll_sum).sum();
+        let mean_nll = (predictions > 0).then(|| nll / predictions as f64);
+        Self {
+            perplexity: mean_nll.map(f64::exp),
+            mean_nll,
+            predictions,
+            windows,
+            complete,
+            tok_s: tok_s(passes),
+            passes: passes.into(),
+            engine,
+        }
+    }
+
+    fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string(self).map_err(|e| Failure::output(e.into()))
+    }
+
+    fn text(&self, passes: &PhaseMetrics) -> String {
+        let (Some(perplexity), Some(mean)) = (self.perplexity, self.mean_nll) else {
+            return "no window was computed to its end".to_owned();
+        };
+        let mut rows = vec![
+            ("perplexity", format!("{perplexity:.4}")),
+            ("mean nll", format!("{mean:.7} over {} predictions", self.predictions)),
+            ("speed", rate(self.tok_s, "tok/s")),
+            ("hit rate", percent(passes.hit_rate())),
+            ("token hit rate", percent(passes.token_hit_rate())),
+            ("read rate", rate(passes.read_gb_s(), "GB/s")),
+        ];
+        rows.extend(self.engine.rows());
+        format!("\n{}", table(&rows))
+    }
+}
+
+fn tok_s(passes: &PhaseMetrics) -> Option<f64> {
+    let seconds = passes.time.as_secs_f64();
+    (seconds > 0.0).then(|| passes.tokens as f64 / seconds)
+}

@@ -1,0 +1,158 @@
+//! What a perplexity is computed of.
+
+use std::path::{Path, PathBuf};
+
+use slotstream::{Engine, Error};
+
+use super::Arguments;
+use crate::generate::read_text;
+use crate::{Failure, read_windows};
+
+/// Held-out windows of the bundled model, seen from the repository's root.
+const HELD_OUT: &str = "crates/slotstream-qwen/tests/fixtures/tiny-moe/golden.safetensors";
+/// The most that is read of a text.
+const TEXT_LIMIT: u64 = 256 << 20;
+/// Tokens of a window when nothing else is asked for.
+const WINDOW: usize = 2048;
+
+/// A sequence and how many of its last tokens are predicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) tokens: Vec<u32>,
+    pub(super) predictions: usize,
+}
+
+/// A text before it is tokens of this model.
+pub(super) enum Source {
+    Ids { tensor: String, width: usize, ids: Vec<u32> },
+    Text { path: PathBuf, text: String, window: Option<usize>, stride: Option<usize> },
+}
+
+impl Source {
+    pub(super) fn read(arguments: &Arguments) -> Result<Self, Failure> {
+        let at_least = |option, value: Option<usize>, least: usize| match value {
+            Some(found) if found < least => {
+                let (value, expected) = (found.to_string(), format!("at least {least}"));
+                Err(Failure::Option { option, value, expected })
+            }
+            _ => Ok(()),
+        };
+        at_least("--window", arguments.window, 2)?;
+        at_least("--stride", arguments.stride, 1)?;
+        at_least("--first", arguments.first, 1)?;
+        if let Some(path) = &arguments.text {
+            let text = read_text(path, TEXT_LIMIT)?;
+            let (window, stride) = (arguments.window, arguments.stride);
+            return Ok(Self::Text { path: path.clone(), text, window, stride });
+        }
+        let found = match &arguments.windows {
+            Some(what) => read_windows(what)?,
+            None => read_windows(&held_out().to_string_lossy())?,
+        };
+        if found.width < 2 {
+            let what = format!("a window of tensor `{}`", found.tensor);
+            return Err(Failure::NothingToScore { what, tokens: found.width });
+        }
+        Ok(Self::Ids { tensor: found.tensor, width: found.width, ids: found.ids })
+    }
+
+    /// Tokens of the longest window, where that is known before the model is loaded.
+    pub(super) const fn longest(&self) -> Option<usize> {
+        match self {
+            Self::Ids { width, .. } => Some(*width),
+            Self::Text { window, .. } => *window,
+        }
+    }
+
+    pub(super) fn windows(
+        self,
+        engine: &Engine,
+        arguments: &Arguments,
+    ) -> Result<Vec<Window>, Failure> {
+        let context = engine.context();
+        let (name, tokens, window, stride) = match self {
+            Self::Ids { tensor, width, ids } => (tensor, ids, width, width),
+            Self::Text { path, text, window, stride } => {
+                let tokens = engine.tokenizer()?.encode(&text, true).map_err(Error::from)?;
+                let window = window.unwrap_or(WINDOW.min(context));
+                (path.display().to_string(), tokens, window, stride.unwrap_or(window))
+            }
+        };
+        let legal = |option, value: usize, most: usize, what: &str| {
+            if value <= most {
+                return Ok(());
+            }
+            let (value, expected) = (value.to_string(), format!("at most {what} ({most})"));
+            Err(Failure::Option { option, value, expected })
+        };
+        legal("window", window, context, "the context")?;
+        legal("--stride", stride, window, "the window")?;
+        let windows = cut(&tokens, window, stride, arguments.first.unwrap_or(usize::MAX));
+        if windows.is_empty() {
+            return Err(Failure::NothingToScore { what: name, tokens: tokens.len() });
+        }
+        Ok(windows)
+    }
+}
+
+/// The held-out windows: of the repository that this was built from, else below the current
+/// folder.
+fn held_out() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(HELD_OUT);
+    if built.is_file() { built } else { HELD_OUT.into() }
+}
+
+/// Cuts tokens into at most `most` windows of `width` that start every `stride` tokens; the last
+/// may be shorter. A token is predicted by the first window that has it and tokens before it.
+fn cut(tokens: &[u32], width: usize, stride: usize, most: usize) -> Vec<Window> {
+    let (mut windows, mut seen) = (Vec::new(), 0);
+    for start in (0..tokens.len()).step_by(stride).take(most) {
+        let end = (start + width).min(tokens.len());
+        let predictions = end - seen.max(start + 1).min(end);
+        if predictions > 0 {
+            windows.push(Window { tokens: tokens[start..end].to_vec(), predictions });
+        }
+        seen = end;
+        if end == tokens.len() {
+            break;
+        }
+    }
+    windows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(tokens: usize, width: usize, stride: usize) -> Vec<(u32, usize, usize)> {
+        let tokens: Vec<u32> = (0..tokens as u32).collect();
+        let windows = cut(&tokens, width, stride, usize::MAX);
+        windows.iter().map(|w| (w.tokens[0], w.tokens.len(), w.predictions)).collect()
+    }
+
+    #[test]
+    fn windows_side_by_side_predict_all_but_their_first_token() {
+        assert_eq!(shape(8, 4, 4), [(0, 4, 3), (4, 4, 3)]);
+        assert_eq!(shape(10, 4, 4), [(0, 4, 3), (4, 4, 3), (8, 2, 1)]);
+        assert_eq!(shape(9, 4, 4), [(0, 4, 3), (4, 4, 3)], "one token predicts nothing");
+        assert_eq!(shape(1, 4, 4), []);
+        assert_eq!(shape(0, 4, 4), []);
+    }
+
+    #[test]
+    fn overlapping_windows_predict_a_token_once() {
+        assert_eq!(shape(8, 4, 2), [(0, 4, 3), (2, 4, 2), (4, 4, 2)]);
+        assert_eq!(shape(7, 4, 1), [(0, 4, 3), (1, 4, 1), (2, 4, 1), (3, 4, 1)]);
+        for (tokens, width, stride) in [(100, 16, 5), (33, 8, 8), (17, 16, 3), (64, 2, 1)] {
+            let predicted: usize = shape(tokens, width, stride).iter().map(|w| w.2).sum();
+            let lost = if width == stride { tokens.div_ceil(width) } else { 1 };
+            assert_eq!(predicted, tokens - lost, "{tokens} {width} {stride}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_windows() {
+        let tokens: Vec<u32> = (0..100).collect();
+        assert_eq!(cut(&tokens, 10, 10, 3).len(), 3);
+    }
+}

@@ -1,0 +1,323 @@
+//! `generate`: fields, tokens, flags, mistakes.
+
+use std::fs;
+
+use serde_json::Value;
+use slotstream_examples::generate::run;
+use slotstream_examples::{Console, Ended};
+
+use super::{
+    assert_user_error, bundled, comma_separated, fixture, golden_ids, last_object, output,
+};
+
+fn generated(arguments: &[&str]) -> Value {
+    let (text, result) = output(run, arguments);
+    assert!(matches!(result, Ok(Ended::Done)), "{arguments:?}: {result:?}");
+    last_object(&text)
+}
+
+fn ids(object: &Value) -> Vec<u32> {
+    let tokens = object["tokens"].as_array().expect("a list").iter();
+    tokens.map(|token| token.as_u64().expect("an id") as u32).collect()
+}
+
+#[test]
+fn the_object_has_every_field_with_its_type() {
+    let object = generated(&["--json", "--max-tokens", "16"]);
+    for name in [
+        "load_s",
+        "ttft_s",
+        "prefill_tok_s",
+        "decode_tok_s",
+        "hit_rate",
+        "token_hit_rate",
+        "bytes_per_token",
+        "io_wait_s",
+        "io_wait_share",
+        "read_gb_s",
+    ] {
+        let value = object[name].as_f64().unwrap_or_else(|| panic!("{name}: {}", object[name]));
+        assert!(value.is_finite() && value >= 0.0, "{name} = {value}");
+    }
+    for name in ["prompt_tokens", "bytes_read", "bytes_issued", "slots", "records", "plan_bytes"] {
+        assert!(object[name].as_u64().is_some_and(|n| n > 0), "{name}: {}", object[name]);
+    }
+    for name in
+        ["text", "policy", "reader", "reader_mode", "reader_why", "arithmetic", "kernels", "model"]
+    {
+        assert!(object[name].as_str().is_some_and(|s| !s.is_empty()), "{name}: {}", object[name]);
+    }
+    for name in ["hit_rate", "token_hit_rate", "io_wait_share"] {
+        assert!(object[name].as_f64().expect("measured") <= 1.0, "{name}");
+    }
+    if cfg!(target_os = "linux") {
+        assert!(object["peak_rss_bytes"].as_u64().is_some_and(|n| n > 1 << 20));
+    }
+    assert_eq!(ids(&object).len(), 16);
+    assert_eq!(object["slots"], 201, "30% of 672 records");
+    assert_eq!(object["records"], 672);
+    assert_eq!((&object["policy"], &object["reader"]), (&"clock".into(), &"auto".into()));
+    assert_eq!(object["arithmetic"], "exact");
+    assert_eq!(object["finish_reason"], "length");
+    assert_eq!(object["error"], Value::Null);
+    // Records are 27,648 bytes; the n-gram rows come on top.
+    let read = object["decode"]["misses"].as_u64().expect("a count") * 27_648;
+    assert!(object["decode"]["bytes_read"].as_u64().expect("a count") >= read && read > 0);
+}
+
+#[test]
+fn what_was_not_measured_is_null() {
+    let object = generated(&["--json", "--max-tokens", "1"]);
+    for name in ["decode_tok_s", "hit_rate", "token_hit_rate", "bytes_per_token", "io_wait_share"] {
+        assert_eq!(object[name], Value::Null, "{name}");
+    }
+    assert!(object["ttft_s"].is_f64() && object["prefill_tok_s"].is_f64());
+    let object = generated(&["--json", "--max-tokens", "0"]);
+    assert_eq!((&object["ttft_s"], &object["text"]), (&Value::Null, &"".into()));
+}
+
+#[test]
+fn golden_tokens_at_the_floor_and_at_30_percent() {
+    let (prompt, greedy) = (golden_ids("p1.input_ids"), golden_ids("p1.greedy_ids"));
+    let prompt = comma_separated(&prompt);
+    let common = ["--prompt-ids", &prompt, "--max-tokens", "64", "--ignore-eos", "--stats", "json"];
+    for own in [&["--slots", "18"][..], &[], &["--policy", "lru", "--lanes", "1", "--chunk", "7"]] {
+        let object = generated(&[&common[..], own].concat());
+        assert_eq!(ids(&object), greedy, "{own:?}");
+        assert_eq!(object["prompt_tokens"], 96);
+    }
+}
+
+#[test]
+fn every_policy_and_reader_repeats_its_name_and_the_tokens() {
+    let common = ["--json", "--max-tokens", "6"];
+    let expected = ids(&generated(&common));
+    for policy in ["clock", "clock-cold", "lru", "layer-local:clock"] {
+        let object = generated(&[&common[..], &["--policy", policy]].concat());
+        assert_eq!((&object["policy"], ids(&object)), (&policy.into(), expected.clone()));
+    }
+    for reader in ["auto", "buffered", "uncached", "memory"] {
+        let object = generated(&[&common[..], &["--reader", reader]].concat());
+        assert_eq!((&object["reader"], ids(&object)), (&reader.into(), expected.clone()));
+        assert!(object["reader_mode"].is_string() && object["reader_why"].is_string());
+    }
+}
+
+#[test]
+fn the_text_is_printed_before_the_figures() {
+    let (text, result) = output(run, &["--max-tokens", "12"]);
+    assert!(matches!(result, Ok(Ended::Done)));
+    let object = generated(&["--json", "--max-tokens", "12"]);
+    let whole = format!("CHAPTER II\n\nMr. Darcy {}\n", object["text"].as_str().expect("text"));
+    assert!(text.starts_with(&whole), "{text}");
+    for word in ["first token", "prefill", "decode", "hit rate", "bytes read", "slots", "policy"] {
+        assert!(text[whole.len()..].contains(word), "{word} in {text}");
+    }
+    let verdict = text.lines().last().expect("a line");
+    assert!(verdict.starts_with("Verdict: ") && verdict.contains("bound it"), "{verdict}");
+}
+
+#[test]
+fn quiet_prints_the_object_alone() {
+    let (text, _) =
+        output(run, &["--quiet", "--prompt", "# Closures\n\nA closure is", "--max-tokens", "4"]);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(last_object(&text)["text"].is_string());
+    let json = ["--stats", "json", "--prompt", "# Closures\n\nA closure is", "--max-tokens", "4"];
+    let (loud, _) = output(run, &json);
+    let object = last_object(&loud);
+    assert!(loud.starts_with(object["text"].as_str().expect("text")), "{loud}");
+}
+
+#[test]
+fn stop_strings_end_the_text_before_them() {
+    let prompt = comma_separated(&golden_ids("p1.input_ids"));
+    let common = ["--prompt-ids", &prompt, "--max-tokens", "64", "--quiet"];
+    let whole = generated(&common)["text"].as_str().expect("text").to_owned();
+    let (before, _) = whole.split_once("visitor").expect("in the golden text");
+    let stops = ["--stop", "never comes", "--stop", "visitor"];
+    let object = generated(&[&common[..], &stops].concat());
+    assert_eq!(object["text"], before);
+    assert_eq!(object["finish_reason"], "stop");
+    assert_user_error(run, &["--stop", ""], "stop string 0");
+}
+
+#[test]
+fn chat_uses_the_template_and_ends_at_its_end_of_turn() {
+    let chat = ["--chat", "--prompt", "What is a vector?", "--quiet", "--max-tokens", "200"];
+    let object = generated(&chat);
+    let raw = generated(&["--prompt", "What is a vector?", "--quiet", "--max-tokens", "1"]);
+    assert!(object["prompt_tokens"].as_u64() > raw["prompt_tokens"].as_u64());
+    assert!(!object["text"].as_str().expect("text").contains("<|im_end|>"));
+}
+
+#[test]
+fn a_seed_repeats_its_text_and_another_seed_does_not() {
+    let draw = |seed| {
+        let flags = ["--temperature", "1", "--top-k", "40", "--top-p", "0.95", "--min-p", "0.01"];
+        let rest = ["--seed", seed, "--quiet", "--max-tokens", "24", "--ignore-eos"];
+        ids(&generated(&[&flags[..], &rest].concat()))
+    };
+    let first = draw("1");
+    assert_eq!(first, draw("1"));
+    assert!(["2", "3"].iter().any(|seed| draw(seed) != first));
+    let greedy = generated(&["--quiet", "--max-tokens", "24", "--ignore-eos"]);
+    let zero =
+        ["--temperature", "0", "--seed", "5", "--quiet", "--max-tokens", "24", "--ignore-eos"];
+    assert_eq!(ids(&generated(&zero)), ids(&greedy));
+}
+
+#[test]
+fn penalties_change_a_greedy_text() {
+    let common = ["--quiet", "--max-tokens", "40", "--ignore-eos"];
+    let plain = ids(&generated(&common));
+    for penalty in
+        [["--repetition-penalty", "2"], ["--presence-penalty", "2"], ["--frequency-penalty", "2"]]
+    {
+        assert_ne!(ids(&generated(&[&common[..], &penalty].concat())), plain, "{penalty:?}");
+    }
+}
+
+#[test]
+fn a_prompt_file_is_the_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prompt.txt");
+    fs::write(&path, "fn main() {\n").unwrap();
+    let common = ["--quiet", "--max-tokens", "8"];
+    let file = ["--prompt-file", path.to_str().expect("UTF-8")];
+    let object = generated(&[&common[..], &file].concat());
+    let direct = generated(&[&common[..], &["--prompt", "fn main() {\n"]].concat());
+    assert_eq!(ids(&object), ids(&direct));
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert_user_error(run, &file, "cannot be read as text\n  caused by: ");
+    assert_user_error(run, &["--prompt-file", "no/such/file"], "no/such/file");
+}
+
+#[test]
+fn a_model_without_a_tokenizer_speaks_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(fixture("random/checkpoint")).unwrap() {
+        let entry = entry.unwrap();
+        if !entry.file_name().to_string_lossy().starts_with("tokenizer") {
+            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let model = folder.path().to_str().expect("UTF-8");
+    let common = ["--model", model, "--prompt-ids", "1,2,3"];
+    let rest = ["--max-tokens", "5", "--ignore-eos", "--json"];
+    let (text, result) = output(run, &[&common[..], &rest].concat());
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    let object = last_object(&text);
+    assert_eq!(object["text"], Value::Null);
+    let spoken: Vec<u32> = text
+        .lines()
+        .next()
+        .expect("ids")
+        .split_whitespace()
+        .map(|id| id.parse().unwrap())
+        .collect();
+    assert_eq!(spoken, ids(&object));
+    assert_eq!(spoken.len(), 5);
+    assert_user_error(run, &["--model", model, "--prompt", "x"], "tokenizer.json is missing");
+    assert_user_error(run, &[&common[..], &["--stop", "x"]].concat(), "tokenizer.json is missing");
+}
+
+#[test]
+fn a_cancelled_run_shows_the_figures_so_far() {
+    let cancel_at_write = |arguments: &[&str], writes: usize| {
+        let mut out = Cancelling { bytes: Vec::new(), left: writes, cancel: Default::default() };
+        let cancel = out.cancel.clone();
+        let mut console = Console::new(&mut out);
+        console.cancel = cancel;
+        let arguments = ["generate"].iter().chain(arguments).map(std::ffi::OsString::from);
+        let result = run(arguments, &mut console);
+        (String::from_utf8(out.bytes).unwrap(), result)
+    };
+    let (text, result) = cancel_at_write(&["--json", "--max-tokens", "400", "--ignore-eos"], 5);
+    assert!(matches!(result, Ok(Ended::Interrupted)), "{result:?}");
+    let object = last_object(&text);
+    assert_eq!(object["finish_reason"], "cancelled");
+    assert_eq!(object["error"]["kind"], "cancelled");
+    assert!((1..400).contains(&ids(&object).len()), "{object}");
+    let (_, result) = cancel_at_write(&["--json"], 0);
+    assert_eq!(result.expect_err("cancelled while loading").exit_code(), 130);
+}
+
+/// Sets the token at its n-th write.
+struct Cancelling {
+    bytes: Vec<u8>,
+    left: usize,
+    cancel: slotstream::core::CancelToken,
+}
+
+impl std::io::Write for Cancelling {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.cancel.cancel();
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_context_ends_the_text() {
+    let object = generated(&["--quiet", "--context", "20", "--max-tokens", "100", "--ignore-eos"]);
+    assert_eq!(object["finish_reason"], "context");
+    assert_eq!(ids(&object).len() as u64 + object["prompt_tokens"].as_u64().expect("count"), 20);
+}
+
+#[test]
+fn every_mistake_is_named() {
+    let bundled = bundled();
+    let file = bundled.join("config.json");
+    let file = file.to_str().expect("UTF-8");
+    for (arguments, words) in [
+        (&["--model", "no/such/model"][..], "--model: no/such/model is no folder"),
+        (&["--model", file], "is no folder"),
+        (&["--model", "src"], "no config.json"),
+        (&["--policy", "clocks"], "known are clock, clock-cold, lru, layer-local:POLICY"),
+        (&["--reader", "fast"], "auto, buffered, uncached, memory"),
+        (&["--device", "metal"], "device metal"),
+        (&["--prompt", ""], "the prompt is empty"),
+        (&["--prompt-ids", ""], "the list is empty"),
+        (&["--prompt-ids", "1,x"], "item 2"),
+        (&["--prompt-ids", "1,4096"], "token 4096"),
+        (&["--context", "4"], "the context has room for 4"),
+        (&["--context", "0"], "context = 0"),
+        (&["--context", "4097"], "context = 4097"),
+        (&["--slots", "17"], "18"),
+        (&["--slots", "x"], "--slots"),
+        (&["--memory", "8 apples"], "unknown unit \"apples\""),
+        (&["--memory", "1MiB"], "smallest pool of 18 slots"),
+        (&["--memory", "1GiB", "--slots", "20"], "cannot be used with"),
+        (&["--lanes", "0"], "lanes = 0"),
+        (&["--threads", "0"], "threads = 0"),
+        (&["--chunk", "0"], "chunk = 0"),
+        (&["--norms", "both"], "`raw` or `folded`"),
+        (&["--temperature", "-1"], "temperature"),
+        (&["--temperature", "nan"], "temperature"),
+        (&["--top-p", "0"], "top_p"),
+        (&["--top-p", "1.5"], "top_p"),
+        (&["--min-p", "-0.5"], "min_p"),
+        (&["--top-k", "-1"], "--top-k"),
+        (&["--repetition-penalty", "0"], "repetition_penalty"),
+        (&["--presence-penalty", "3"], "presence_penalty"),
+        (&["--frequency-penalty", "-3"], "frequency_penalty"),
+        (&["--prompt", "a", "--prompt-ids", "1"], "cannot be used with"),
+        (&["--prompt", "a", "--prompt-file", "b"], "cannot be used with"),
+        (&["--chat", "--prompt-ids", "1"], "cannot be used with"),
+        (&["--chat"], "required"),
+        (&["--json", "--stats", "text"], "cannot be used with"),
+        (&["--quiet", "--stats", "text"], "--quiet"),
+        (&["--no-such-flag"], "--no-such-flag"),
+        (&["--stats", "xml"], "xml"),
+    ] {
+        assert_user_error(run, arguments, words);
+    }
+}

@@ -1,0 +1,103 @@
+//! `perplexity`: the published number, windows, mistakes.
+
+use std::fs;
+
+use serde_json::Value;
+use slotstream_examples::Ended;
+use slotstream_examples::perplexity::run;
+
+use super::{assert_user_error, bundled, fixture, last_object, output};
+
+fn scored(arguments: &[&str]) -> Value {
+    let (text, result) = output(run, arguments);
+    assert!(matches!(result, Ok(Ended::Done)), "{arguments:?}: {result:?}");
+    last_object(&text)
+}
+
+/// The sums that transformers computed for each window.
+fn golden_sums() -> Vec<f64> {
+    let golden = fs::read_to_string(fixture("tiny-moe/golden.json")).unwrap();
+    let golden: Value = serde_json::from_str(&golden).unwrap();
+    let sums = golden["perplexity"]["nll_sum_per_window"].as_array().expect("a list");
+    sums.iter().map(|sum| sum.as_f64().expect("a number")).collect()
+}
+
+#[test]
+fn the_first_window_is_the_one_of_transformers() {
+    let object = scored(&["--first", "1", "--json"]);
+    let windows = object["windows"].as_array().expect("a list");
+    assert_eq!((windows.len(), &windows[0]["predictions"]), (1, &2047.into()));
+    let (own, golden) = (windows[0]["nll_sum"].as_f64().expect("a number"), golden_sums()[0]);
+    assert!((own / golden - 1.0).abs() < 5e-4, "{own} instead of {golden}");
+    let perplexity = object["perplexity"].as_f64().expect("a number");
+    assert!((perplexity - (own / 2047.0).exp()).abs() < 1e-9);
+    assert_eq!(object["slots"], 201);
+    assert_eq!(object["complete"], true);
+    for name in ["hit_rate", "read_gb_s", "bytes_read"] {
+        assert!(object["passes"][name].is_number(), "{name}");
+    }
+}
+
+#[test]
+fn pool_and_chunk_do_not_change_a_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    fs::write(&path, "It is a truth universally acknowledged. ".repeat(12)).unwrap();
+    let text = ["--text", path.to_str().expect("UTF-8"), "--window", "48", "--quiet"];
+    let first = scored(&text);
+    assert_eq!(first["windows"][0]["predictions"], 47);
+    for own in [&["--slots", "18"][..], &["--chunk", "5"], &["--threads", "1", "--lanes", "1"]] {
+        let other = scored(&[&text[..], own].concat());
+        assert_eq!(other["windows"], first["windows"], "{own:?}");
+    }
+    // With overlap each token is predicted once, with at least 24 tokens before it.
+    let overlapping = scored(&[&text[..], &["--stride", "24"]].concat());
+    let count = |object: &Value| object["predictions"].as_u64().expect("a count");
+    let windows = first["windows"].as_array().expect("a list").len() as u64;
+    assert_eq!(count(&overlapping), count(&first) + windows - 1);
+}
+
+#[test]
+fn the_table_names_the_perplexity() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    fs::write(&path, "# Closures\n\nA closure is a function.").unwrap();
+    let (text, result) = output(run, &["--text", path.to_str().expect("UTF-8")]);
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    assert!(text.starts_with("window   1 ") && text.contains("\nperplexity "), "{text}");
+}
+
+#[test]
+fn every_mistake_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    fs::write(&path, "a").unwrap();
+    let text = path.to_str().expect("UTF-8");
+    let goldens = fixture("tiny-moe/golden.safetensors");
+    let goldens = goldens.to_str().expect("UTF-8");
+    let wrong = format!("{goldens}:p1.logits_last8");
+    let missing = format!("{goldens}:nothing");
+    let random = fixture("random/checkpoint");
+    let random = random.to_str().expect("UTF-8");
+    let config = bundled().join("config.json");
+    for (arguments, words) in [
+        (&["--windows", "no/such/file"][..], "no/such/file"),
+        (&["--windows", &wrong], "expected I32, U32 or I64"),
+        (&["--windows", &missing], "no tensor `nothing`"),
+        (&["--windows", goldens, "--text", text], "cannot be used with"),
+        (&["--window", "8"], "--text"),
+        (&["--text", text], "needs at least 2"),
+        (&["--text", text, "--window", "1"], "--window = 1"),
+        (&["--text", text, "--window", "8", "--stride", "9"], "--stride = 9"),
+        (&["--text", text, "--stride", "0"], "--stride = 0"),
+        (&["--text", text, "--window", "8192"], "context = 8192"),
+        (&["--first", "0"], "--first = 0"),
+        (&["--context", "100"], "window = 2048"),
+        (&["--model", random], "the vocabulary has"),
+    ] {
+        assert_user_error(run, arguments, words);
+    }
+    // A damaged file is not the user's mistake.
+    let (_, result) = output(run, &["--windows", config.to_str().expect("UTF-8")]);
+    assert_eq!(result.expect_err("not safetensors").exit_code(), 1);
+}

@@ -1,0 +1,126 @@
+//! The programs themselves: peak memory, exit codes, signals.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::{last_object, output};
+
+/// The program that cargo built beside this test.
+fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let path = folder.join("examples").join(name);
+    assert!(path.is_file(), "cargo builds {} for its package's tests", path.display());
+    path
+}
+
+fn started(name: &str, arguments: &[&str]) -> Output {
+    Command::new(program(name)).args(arguments).env_remove("SLOTSTREAM_MODEL").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_stays_below_its_plan() {
+    for flags in [
+        &["--slots", "18", "--max-tokens", "64"][..],
+        &["--max-tokens", "64"],
+        &["--slots", "672", "--max-tokens", "64"],
+        &["--reader", "memory", "--max-tokens", "32"],
+        &[
+            "--lanes",
+            "32",
+            "--chunk",
+            "256",
+            "--prompt-file",
+            "src/inspect/report.rs",
+            "--max-tokens",
+            "8",
+        ],
+    ] {
+        let output = started("generate", &[&["--quiet", "--ignore-eos"], flags].concat());
+        assert!(output.status.success(), "{flags:?}: {}", text(&output.stderr));
+        let object = last_object(&text(&output.stdout));
+        let bytes = |name: &str| object[name].as_u64().expect("measured on Linux");
+        let (peak, plan) = (bytes("peak_rss_bytes"), bytes("plan_bytes"));
+        assert!(peak <= plan, "{flags:?}: peak {peak}, planned {plan}");
+    }
+    let output = started("perplexity", &["--first", "1", "--quiet"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let object = last_object(&text(&output.stdout));
+    assert!(object["peak_rss_bytes"].as_u64() <= object["plan_bytes"].as_u64(), "{object}");
+}
+
+#[test]
+fn programs_do_what_their_functions_do() {
+    let flags = ["--model", "models/tiny-moe", "--json"];
+    let child = started("inspect", &flags);
+    assert_eq!(child.status.code(), Some(0), "{}", text(&child.stderr));
+    let (own, _) = output(slotstream_examples::inspect::run, &flags);
+    let (child, own) = (last_object(&text(&child.stdout)), last_object(&own));
+    assert_eq!((&child["ledger"], &child["checks"]), (&own["ledger"], &own["checks"]));
+}
+
+#[test]
+fn errors_go_to_standard_error_with_their_code() {
+    let child = started("generate", &["--policy", "clocks"]);
+    assert_eq!((child.status.code(), text(&child.stdout).as_str()), (Some(2), ""));
+    let shown = text(&child.stderr);
+    assert!(shown.starts_with("error (user): no eviction policy"), "{shown}");
+    let child = started("generate", &["--no-such-flag"]);
+    assert_eq!(child.status.code(), Some(2));
+    let child = started("perplexity", &["--windows", "models/tiny-moe/config.json"]);
+    let shown = text(&child.stderr);
+    assert_eq!(child.status.code(), Some(1), "{shown}");
+    assert!(shown.starts_with("error (corrupt): ") && shown.contains("\n  caused by: "), "{shown}");
+    for name in ["generate", "perplexity", "inspect"] {
+        let child = started(name, &["--help"]);
+        assert_eq!(child.status.code(), Some(0));
+        assert!(text(&child.stdout).contains("--model <DIR>"), "{name}");
+    }
+}
+
+#[test]
+fn the_environment_names_a_model() {
+    let child = Command::new(program("inspect"))
+        .arg("--json")
+        .env("SLOTSTREAM_MODEL", "../crates/slotstream-qwen/tests/fixtures/random/checkpoint")
+        .output()
+        .unwrap();
+    let object = last_object(&text(&child.stdout));
+    assert_eq!(object["optional"][0]["found"], true);
+}
+
+#[test]
+fn the_log_goes_where_rust_log_says() {
+    let log = |level: &str| {
+        let mut command = Command::new(program("inspect"));
+        text(&command.arg("--json").env("RUST_LOG", level).output().unwrap().stderr)
+    };
+    assert_eq!(log("off"), "");
+    assert!(log("debug").contains("slotstream_checkpoint"), "{}", log("debug"));
+}
+
+#[test]
+fn an_interrupt_ends_with_the_figures_so_far() {
+    let mut child = Command::new(program("generate"))
+        .args(["--json", "--ignore-eos", "--max-tokens", "4000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    // The first line of the text is there: it is generating.
+    let mut shown = String::new();
+    out.read_line(&mut shown).unwrap();
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    out.read_to_string(&mut shown).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{shown}");
+    let object = last_object(&shown);
+    assert_eq!(object["finish_reason"], "cancelled");
+    assert!(object["tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
+}
