@@ -21,7 +21,7 @@ use report::Report;
 /// loads nothing. An invalid folder is named with what is wrong: exit code 1 when a file is
 /// damaged, 2 when the folder or a flag is the wrong one.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "inspect", version)]
+#[command(name = "inspect", version, allow_negative_numbers = true)]
 #[non_exhaustive]
 pub struct Arguments {
     /// The model, and the engine that is planned for.

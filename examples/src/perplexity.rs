@@ -26,7 +26,7 @@ use windows::{Source, Window};
 /// window starts with empty caches; every token with tokens before it in the window is predicted
 /// once.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "perplexity", version)]
+#[command(name = "perplexity", version, allow_negative_numbers = true)]
 #[non_exhaustive]
 pub struct Arguments {
     /// Windows of token ids: FILE.safetensors or FILE.safetensors:TENSOR [default: the held-out

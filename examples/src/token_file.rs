@@ -167,10 +167,10 @@ fn choose<'h>(
     } else {
         header.tensors.iter().find(|tensor| tensor.name == wanted)
     };
-    found.ok_or_else(|| TokenFileError::NoTensor {
-        path: path.into(),
-        wanted: wanted.to_owned(),
-        candidates: integers().map(|tensor| tensor.name.clone()).collect(),
+    found.ok_or_else(|| {
+        let mut candidates: Vec<_> = integers().map(|tensor| tensor.name.clone()).collect();
+        candidates.sort();
+        TokenFileError::NoTensor { path: path.into(), wanted: wanted.to_owned(), candidates }
     })
 }
 

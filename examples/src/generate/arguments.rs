@@ -18,6 +18,7 @@ use crate::{EngineArguments, Failure};
 #[command(
     name = "generate",
     version,
+    allow_negative_numbers = true,
     group(ArgGroup::new("what").args(["prompt", "prompt_file", "prompt_ids"])),
     after_help = "RUST_LOG=debug logs what the engine does. Ctrl-C ends with the figures so far."
 )]
@@ -45,43 +46,25 @@ pub struct Arguments {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Generation")]
     pub stop: Vec<String>,
     /// Divisor of the logits; 0 is greedy [default: 0, or 1 with --top-k, --top-p or --min-p]
-    #[arg(long, value_name = "T", allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "T", help_heading = "Sampling")]
     pub temperature: Option<f32>,
     /// Draw from the K likeliest tokens; 0 is all
     #[arg(long, value_name = "K", help_heading = "Sampling")]
     pub top_k: Option<u32>,
     /// Draw from the likeliest tokens that make up this probability
-    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "P", help_heading = "Sampling")]
     pub top_p: Option<f32>,
     /// Draw from tokens at least this likely, seen from the likeliest
-    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "P", help_heading = "Sampling")]
     pub min_p: Option<f32>,
     /// Divide the logits of generated tokens by this; 1 is off
-    #[arg(
-        long,
-        value_name = "X",
-        default_value_t = 1.0,
-        allow_negative_numbers = true,
-        help_heading = "Sampling"
-    )]
+    #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Sampling")]
     pub repetition_penalty: f32,
     /// Subtract this from the logits of generated tokens
-    #[arg(
-        long,
-        value_name = "X",
-        default_value_t = 0.0,
-        allow_negative_numbers = true,
-        help_heading = "Sampling"
-    )]
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Sampling")]
     pub presence_penalty: f32,
     /// Subtract this from a logit for each time its token was generated
-    #[arg(
-        long,
-        value_name = "X",
-        default_value_t = 0.0,
-        allow_negative_numbers = true,
-        help_heading = "Sampling"
-    )]
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Sampling")]
     pub frequency_penalty: f32,
     /// Seed of the draws; the same seed gives the same text
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
