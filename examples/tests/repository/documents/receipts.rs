@@ -112,8 +112,11 @@ fn receipt(name: &str) -> Result<Vec<Value>, String> {
             return Err(bad(format!("no machine.{field}")));
         }
     }
-    if !receipt["settings"].is_object() || !receipt["rounds"].as_u64().is_some_and(|n| n > 0) {
-        return Err(bad("no settings, or no rounds".into()));
+    if !receipt["settings"].is_object() {
+        return Err(bad("no settings".into()));
+    }
+    if receipt["rounds"].as_u64().is_none_or(|rounds| rounds == 0) {
+        return Err(bad(format!("{} rounds", receipt["rounds"])));
     }
     for field in ["median", "spread", "figures"] {
         let figures = leaves(&receipt[field]);
