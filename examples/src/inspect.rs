@@ -45,8 +45,10 @@ pub fn run(
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let mut report = Report::new(&model.path);
+    // First, so that what the checks load is not part of the plan.
+    let plan = builder.plan();
     let result = examine(&arguments, &model.path, &mut report).and_then(|()| {
-        report.plan = Some(builder.plan()?.into());
+        report.plan = Some(plan?.into());
         Ok(())
     });
     if let Err(error) = &result {

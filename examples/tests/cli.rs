@@ -3,6 +3,8 @@
 //! Most run in this process through `run`; peak memory and exit codes need the programs
 //! themselves, which cargo builds together with this test.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on fails the test")]
+
 #[path = "cli/generate.rs"]
 mod generate;
 #[path = "cli/inspect.rs"]
