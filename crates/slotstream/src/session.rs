@@ -45,7 +45,7 @@ impl SessionOptions {
 }
 
 /// One sequence of a model. [`prefill`](Self::prefill) gives it tokens,
-/// [`next_token`](Self::next_token) generates one.
+/// [`next`](Self::next) generates one.
 ///
 /// A pass that fails (a read error, a cancellation) never leaves a wrong token behind: the
 /// session keeps its tokens, and the next call runs again what the state has lost.
@@ -152,7 +152,8 @@ impl Session {
     /// # Errors
     /// [`Error::NoPrompt`] before the first prefill; [`Error::Model`] when the context is full or
     /// a pass fails; [`Error::Sampling`] when the logits are unusable. Calling again is safe.
-    pub fn next_token(&mut self) -> Result<u32, Error> {
+    #[expect(clippy::should_implement_trait, reason = "it never ends: the iterators do")]
+    pub fn next(&mut self) -> Result<u32, Error> {
         if self.tokens.is_empty() {
             return Err(Error::NoPrompt {});
         }
@@ -430,7 +431,7 @@ impl Iterator for TokenIter<'_> {
             return None;
         }
         self.left -= 1;
-        let token = match self.session.next_token() {
+        let token = match self.session.next() {
             Ok(token) => token,
             Err(error) => {
                 self.finish = Some(FinishReason::Failed);

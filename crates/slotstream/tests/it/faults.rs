@@ -65,7 +65,7 @@ fn every_read_of_a_generation_may_fail_once() {
         // The same session goes on where it was: the lost pass runs again.
         let mut generated = hurt.generated().to_vec();
         while generated.len() < 4 {
-            generated.push(hurt.next_token().expect("the next request works"));
+            generated.push(hurt.next().expect("the next request works"));
         }
         assert_eq!(generated, expected, "read {n}");
     }
@@ -128,7 +128,7 @@ fn a_panicking_policy_ends_its_request_only() {
     let mut next = session(&engine);
     assert_eq!(greedy(&mut next, &prompt, 4), golden("p1.greedy_ids")[..4]);
     // The session that was hurt knows its tokens and runs them again.
-    assert_eq!(hurt.next_token().expect("runs"), golden("p1.greedy_ids")[0]);
+    assert_eq!(hurt.next().expect("runs"), golden("p1.greedy_ids")[0]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn interleaved_sessions_equal_each_alone() {
     }
     for i in 0..24 {
         for (session, expected) in both.iter_mut().zip(&expected) {
-            assert_eq!(session.next_token().expect("runs"), expected[i], "token {i}");
+            assert_eq!(session.next().expect("runs"), expected[i], "token {i}");
         }
     }
 }
@@ -34,15 +34,15 @@ fn truncation_runs_again_what_is_needed() {
             session.truncate(prompt.len() + keep).expect("goes back");
             assert_eq!(session.generated(), &expected[..keep]);
             for wanted in &expected[keep..12] {
-                assert_eq!(session.next_token().expect("runs"), *wanted, "{rollback} {keep}");
+                assert_eq!(session.next().expect("runs"), *wanted, "{rollback} {keep}");
             }
         }
         // Into the prompt, on to another one.
         session.truncate(40).expect("goes back");
         session.prefill(&prompt[40..]).expect("runs");
-        assert_eq!(session.next_token().expect("runs"), expected[0]);
+        assert_eq!(session.next().expect("runs"), expected[0]);
         session.truncate(0).expect("goes back");
-        assert!(matches!(session.next_token(), Err(Error::NoPrompt { .. })));
+        assert!(matches!(session.next(), Err(Error::NoPrompt { .. })));
         assert_eq!(greedy(&mut session, &prompt, 3), expected[..3]);
     }
 }
@@ -57,11 +57,11 @@ fn truncation_uses_the_nearest_snapshot() {
     greedy(&mut session, &[], 0);
     let expected = golden("p1.greedy_ids");
     for wanted in &expected[..6] {
-        assert_eq!(session.next_token().expect("runs"), *wanted);
+        assert_eq!(session.next().expect("runs"), *wanted);
     }
     session.reset_metrics();
     session.truncate(prompt.len() + 2).expect("goes back");
-    assert_eq!(session.next_token().expect("runs"), expected[2]);
+    assert_eq!(session.next().expect("runs"), expected[2]);
     assert_eq!(session.metrics().total().tokens, 2, "only the tokens after the snapshot ran again");
 }
 
@@ -72,13 +72,12 @@ fn snapshots_restore_tokens_and_random_numbers() {
     let options = SessionOptions::new().with_sampling(sampling);
     let mut session = engine.session(options.clone()).expect("legal");
     session.prefill(&golden("p1.input_ids")).expect("runs");
-    session.next_token().expect("runs");
+    session.next().expect("runs");
     let snapshot = session.snapshot().expect("copies");
-    let mut take =
-        |n: usize| (0..n).map(|_| session.next_token().expect("runs")).collect::<Vec<_>>();
+    let mut take = |n: usize| (0..n).map(|_| session.next().expect("runs")).collect::<Vec<_>>();
     let first = take(10);
     session.restore(&snapshot).expect("its own");
-    let again: Vec<_> = (0..10).map(|_| session.next_token().expect("runs")).collect();
+    let again: Vec<_> = (0..10).map(|_| session.next().expect("runs")).collect();
     assert_eq!(first, again);
     let mut other = engine.session(options).expect("legal");
     let error = other.restore(&snapshot).expect_err("of another session");
@@ -103,7 +102,7 @@ fn a_cancelled_pass_is_made_good() {
 fn what_is_refused_changes_nothing() {
     let engine = builder().context(100).build().expect("builds");
     let mut session = session(&engine);
-    assert!(matches!(session.next_token(), Err(Error::NoPrompt { .. })));
+    assert!(matches!(session.next(), Err(Error::NoPrompt { .. })));
     let vocab = engine.checkpoint().config().vocab_size as u32;
     let error = session.prefill(&[1, vocab]).expect_err("no such token");
     assert_eq!(error.kind(), ErrorKind::User);
@@ -116,7 +115,7 @@ fn what_is_refused_changes_nothing() {
     let mut ids = session.generate_ids(10).ignoring_eos(true);
     assert_eq!(ids.by_ref().collect::<Result<Vec<_>, _>>().expect("runs").len(), 4);
     assert_eq!(ids.finish_reason(), Some(&FinishReason::Context));
-    let error = session.next_token().expect_err("full");
+    let error = session.next().expect_err("full");
     assert_eq!(error.kind(), ErrorKind::User, "{error}");
 }
 
