@@ -13,7 +13,8 @@ use crate::Error;
 /// # Order of calls
 /// [`begin_pass`](Self::begin_pass), then per layer: [`probes`](Self::probes) for each tap before
 /// the layer is encoded; after the readback [`demand`](Self::demand) once, then
-/// [`predict`](Self::predict) for each tap; then, when the graph has done what it can without
+/// [`predict`](Self::predict) for each tap (on the host a tap before the layer is answered at
+/// once, before the demand); then, when the graph has done what it can without
 /// the experts (the shared expert), [`compute`](Self::compute). At last
 /// [`end_pass`](Self::end_pass), also after an error or a cancellation.
 pub trait ExpertProvider: Send + fmt::Debug {

@@ -1,6 +1,7 @@
 //! What the system says about memory. Every answer may be absent.
 
 use std::fs;
+use std::path::Path;
 
 /// Bytes that this process has resident now.
 #[must_use]
@@ -33,18 +34,32 @@ fn field(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the process's own cgroup (either version) still allows.
+/// What the process's cgroup and the groups above it still allow, in either version.
 fn cgroup_room() -> Option<u64> {
-    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let pairs = [
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ];
-    let room = |(limit, used): (&str, &str)| Some(number(limit)?.saturating_sub(number(used)?));
-    pairs.into_iter().filter_map(room).min()
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups.lines().filter_map(|line| room_of(Path::new("/sys/fs/cgroup"), line)).min()
+}
+
+/// The room of one line `number:controllers:/path` of `/proc/self/cgroup`. In a container the path
+/// may not exist below the mount; the groups that do exist count.
+fn room_of(mount: &Path, line: &str) -> Option<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    let (base, limit, used) = match controllers {
+        "" => (mount.to_path_buf(), "memory.max", "memory.current"),
+        list if list.split(',').any(|name| name == "memory") => {
+            (mount.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+        }
+        _ => return None,
+    };
+    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    Path::new(path)
+        .ancestors()
+        .filter_map(|group| {
+            let group = base.join(group.strip_prefix("/").unwrap_or(group));
+            Some(number(&group.join(limit))?.saturating_sub(number(&group.join(used))?))
+        })
+        .min()
 }
 
 #[cfg(test)]
@@ -65,5 +80,26 @@ mod tests {
         let now = resident_bytes().expect("linux");
         assert!(peak_resident_bytes().expect("linux") >= now / 2 && now > 0);
         assert!(available_bytes().expect("linux") > 0);
+    }
+
+    #[test]
+    fn the_tightest_group_above_counts() {
+        let mount = tempfile::tempdir().expect("a temporary folder");
+        let write = |group: &str, limit: &str, used: &str, values: [&str; 2]| {
+            let folder = mount.path().join(group);
+            fs::create_dir_all(&folder).expect("creates");
+            fs::write(folder.join(limit), values[0]).expect("writes");
+            fs::write(folder.join(used), values[1]).expect("writes");
+        };
+        let [limit, used] = ["memory.max", "memory.current"];
+        write("a", limit, used, ["1000\n", "400\n"]);
+        write("a/b", limit, used, ["max\n", "100\n"]);
+        assert_eq!(room_of(mount.path(), "0::/a/b"), Some(600));
+        assert_eq!(room_of(mount.path(), "0::/elsewhere"), None);
+        let [limit, used] = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
+        write("memory/c", limit, used, ["50", "80"]);
+        assert_eq!(room_of(mount.path(), "7:cpu,memory:/c"), Some(0));
+        assert_eq!(room_of(mount.path(), "7:cpu:/c"), None);
+        assert_eq!(room_of(mount.path(), "nonsense"), None);
     }
 }
