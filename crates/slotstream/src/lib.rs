@@ -38,6 +38,7 @@ compile_error!(
     "slotstream reads files positionally through POSIX calls and does not support Windows"
 );
 
+mod builder;
 mod engine;
 mod error;
 mod index;
@@ -62,7 +63,8 @@ pub use slotstream_kernels as kernels;
 pub use slotstream_ngram as ngram;
 pub use slotstream_qwen as qwen;
 
-pub use engine::{DeviceKind, Engine, EngineBuilder, OpenReader};
+pub use builder::{DeviceKind, EngineBuilder, OpenReader};
+pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;
 pub use metrics::{Metrics, PhaseMetrics};

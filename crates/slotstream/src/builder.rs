@@ -1,0 +1,372 @@
+//! Builds an engine from its parts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use parking_lot::FairMutex;
+use slotstream_candle::{HostOps, Ops};
+use slotstream_checkpoint::{Checkpoint, NormForm};
+use slotstream_core::{
+    CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
+};
+use slotstream_experts::StreamingExperts;
+use slotstream_io::{LaneQueue, ReaderKind, open_reader};
+use slotstream_kernels::Cpu;
+use slotstream_ngram::NgramStore;
+use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
+
+use crate::engine::{Inner, Runtime};
+use crate::plan::PlanRequest;
+#[cfg(feature = "text")]
+use crate::text_parts::TextParts;
+use crate::{CheckpointIndex, Engine, Error, MemoryPlan, Sizing, machine};
+
+/// Opens the shards of a checkpoint: paths in, reader out.
+pub type OpenReader = Box<
+    dyn FnOnce(
+        &[PathBuf],
+    ) -> Result<Arc<dyn RecordReader>, Box<dyn std::error::Error + Send + Sync>>,
+>;
+
+/// Where the arithmetic runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// Apple's Metal. Not yet available; asking for it is an error.
+    Metal,
+}
+
+/// Builds an [`Engine`]. Every part has a default; replace the ones you care about.
+pub struct EngineBuilder {
+    folder: PathBuf,
+    sizing: Sizing,
+    policy: Box<dyn EvictionPolicy>,
+    forecaster: Box<dyn Forecaster>,
+    sink: Option<Box<dyn EventSink>>,
+    reader: Source,
+    ops: Option<Arc<dyn Ops>>,
+    device: DeviceKind,
+    lanes: usize,
+    threads: usize,
+    chunk: usize,
+    context: Option<usize>,
+    rollback_rows: usize,
+    logit_rows: usize,
+    ngram_cache_rows: usize,
+    norms: Option<NormForm>,
+    cancel: CancelToken,
+    progress: Box<dyn FnMut(LoadProgress)>,
+}
+
+enum Source {
+    Kind(ReaderKind),
+    Own(OpenReader),
+}
+
+impl std::fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineBuilder").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// Longest context when none is asked for.
+const DEFAULT_CONTEXT: usize = 4096;
+/// Most rows of a prefill pass when nothing else is asked for.
+const DEFAULT_CHUNK: usize = 64;
+/// Most lanes and threads: beyond this a number is a mistake.
+const MOST: usize = 1024;
+
+impl EngineBuilder {
+    pub(crate) fn new(folder: &Path) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            folder: folder.into(),
+            sizing: Sizing::Auto,
+            policy: Box::new(slotstream_cache::Clock::new()),
+            forecaster: Box::new(NoForecast),
+            sink: None,
+            reader: Source::Kind(ReaderKind::Auto),
+            ops: None,
+            device: DeviceKind::Cpu,
+            lanes: 8,
+            threads: cores,
+            chunk: DEFAULT_CHUNK,
+            context: None,
+            rollback_rows: 0,
+            logit_rows: 1,
+            ngram_cache_rows: 16_384,
+            norms: None,
+            cancel: CancelToken::new(),
+            progress: Box::new(|_| {}),
+        }
+    }
+
+    /// Sizes the pool; the default is [`Sizing::Auto`].
+    #[must_use]
+    pub const fn sizing(mut self, sizing: Sizing) -> Self {
+        self.sizing = sizing;
+        self
+    }
+
+    /// Replaces the eviction policy; the default is `clock`.
+    #[must_use]
+    pub fn policy(mut self, policy: Box<dyn EvictionPolicy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Replaces the forecaster; the default expects nothing. Its predictions are counted; no
+    /// read starts from them yet.
+    #[must_use]
+    pub fn forecaster(mut self, forecaster: Box<dyn Forecaster>) -> Self {
+        self.forecaster = forecaster;
+        self
+    }
+
+    /// Tells every request and outcome to `sink`.
+    #[must_use]
+    pub fn sink(mut self, sink: Box<dyn EventSink>) -> Self {
+        self.sink = Some(sink);
+        self
+    }
+
+    /// Chooses a built-in reader; the default is [`ReaderKind::Auto`].
+    #[must_use]
+    pub fn reader(mut self, kind: ReaderKind) -> Self {
+        self.reader = Source::Kind(kind);
+        self
+    }
+
+    /// Reads through a reader of your own, opened from the shard paths.
+    #[must_use]
+    pub fn open_reader(mut self, open: OpenReader) -> Self {
+        self.reader = Source::Own(open);
+        self
+    }
+
+    /// Replaces the op set; the default is [`HostOps`] over the fastest CPU kernels.
+    #[must_use]
+    pub fn ops(mut self, ops: Arc<dyn Ops>) -> Self {
+        self.ops = Some(ops);
+        self
+    }
+
+    /// Chooses the device.
+    #[must_use]
+    pub const fn device(mut self, device: DeviceKind) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// Threads that read; the default is 8.
+    #[must_use]
+    pub const fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Threads that compute; the default is one a core.
+    #[must_use]
+    pub const fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Most tokens of a prefill pass; the default is 64. Changes time and memory, never a token.
+    #[must_use]
+    pub const fn chunk(mut self, chunk: usize) -> Self {
+        self.chunk = chunk;
+        self
+    }
+
+    /// Longest context of a session; the default is 4096 tokens or what the model allows.
+    #[must_use]
+    pub const fn context(mut self, tokens: usize) -> Self {
+        self.context = Some(tokens);
+        self
+    }
+
+    /// Rows that a session can undo without running tokens again, at most
+    /// [`MAX_ROLLBACK`]; the default is 0. Each costs one recurrent state of memory and one copy
+    /// of it a token.
+    #[must_use]
+    pub const fn rollback_rows(mut self, rows: usize) -> Self {
+        self.rollback_rows = rows;
+        self
+    }
+
+    /// Most rows of a pass of [`Session::score`], whose logits are all kept; the default is 1,
+    /// which is slow. Each costs one row of logits of memory.
+    #[must_use]
+    pub const fn logit_rows(mut self, rows: usize) -> Self {
+        self.logit_rows = rows;
+        self
+    }
+
+    /// Rows of the n-gram table to keep in memory; the default is 16,384.
+    #[must_use]
+    pub const fn ngram_cache_rows(mut self, rows: usize) -> Self {
+        self.ngram_cache_rows = rows;
+        self
+    }
+
+    /// Overrides the norm form that is otherwise decided from the weights.
+    #[must_use]
+    pub const fn norms(mut self, norms: NormForm) -> Self {
+        self.norms = Some(norms);
+        self
+    }
+
+    /// Lets loading end with an error of kind `Cancelled` when `token` is set.
+    #[must_use]
+    pub fn cancel(mut self, token: CancelToken) -> Self {
+        self.cancel = token;
+        self
+    }
+
+    /// Is told how far loading the dense weights has come.
+    #[must_use]
+    pub fn progress(mut self, progress: impl FnMut(LoadProgress) + 'static) -> Self {
+        self.progress = Box::new(progress);
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let range = |option, value: usize, low: usize, high: usize, expected| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::Option { option, value: value.to_string(), expected })
+        };
+        range("lanes", self.lanes, 1, MOST, "1 to 1024")?;
+        range("threads", self.threads, 1, MOST, "1 to 1024")?;
+        range("chunk", self.chunk, 1, 1 << 16, "1 to 65536")?;
+        range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
+        range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
+        range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
+        if self.device == DeviceKind::Metal {
+            let why = "this version computes on the CPU only; ask for `cpu`";
+            return Err(Error::Device { device: "metal", why });
+        }
+        Ok(())
+    }
+
+    fn context_for(&self, checkpoint: &Checkpoint) -> Result<usize, Error> {
+        let longest = checkpoint.config().max_position_embeddings;
+        match self.context {
+            None => Ok(DEFAULT_CONTEXT.min(longest)),
+            Some(tokens) if (1..=longest).contains(&tokens) => Ok(tokens),
+            Some(tokens) => Err(Error::Option {
+                option: "context",
+                value: tokens.to_string(),
+                expected: "1 to the model's max_position_embeddings",
+            }),
+        }
+    }
+
+    /// The plan of this engine, without loading anything. The plan of a built engine also counts
+    /// its tokenizer.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), as far as headers tell.
+    pub fn plan(&self) -> Result<MemoryPlan, Error> {
+        self.check()?;
+        let checkpoint = Checkpoint::open(&self.folder)?;
+        let context = self.context_for(&checkpoint)?;
+        MemoryPlan::new(&checkpoint, &self.request(&checkpoint, context))
+    }
+
+    fn request(&self, checkpoint: &Checkpoint, context: usize) -> PlanRequest {
+        let in_memory = matches!(self.reader, Source::Kind(ReaderKind::Memory));
+        let files: u64 = checkpoint.file_sizes().iter().sum();
+        PlanRequest {
+            sizing: self.sizing,
+            context,
+            sessions: 1,
+            chunk: self.chunk,
+            rollback_rows: self.rollback_rows,
+            logit_rows: self.logit_rows,
+            ngram_cache_rows: self.ngram_cache_rows,
+            process_bytes: machine::resident_bytes().unwrap_or(0),
+            available_bytes: machine::available_bytes(),
+            reader_bytes: if in_memory { files } else { 0 },
+        }
+    }
+
+    /// Opens the checkpoint, plans memory, loads the dense weights and reserves the pool.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] for a damaged folder, [`Error::Budget`] with the arithmetic when the
+    /// plan does not fit, [`Error::Option`] for a number out of range, and whatever opening,
+    /// loading and reserving can answer.
+    pub fn build(mut self) -> Result<Engine, Error> {
+        let _span = tracing::info_span!("load", folder = %self.folder.display()).entered();
+        let begun = Instant::now();
+        self.check()?;
+        let checkpoint = Arc::new(Checkpoint::open(&self.folder)?);
+        let context = self.context_for(&checkpoint)?;
+        // Before the plan, which counts what the process already holds: a vocabulary of 248,320
+        // entries is more than a margin.
+        #[cfg(feature = "text")]
+        let text = TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
+        let plan = MemoryPlan::new(&checkpoint, &self.request(&checkpoint, context))?;
+        let reader = match self.reader {
+            Source::Kind(kind) => open_reader(kind, checkpoint.files())?,
+            Source::Own(open) => {
+                open(checkpoint.files()).map_err(|source| Error::Reader { source })?
+            }
+        };
+        let mode = reader.effective();
+        let ops = match self.ops {
+            Some(ops) => ops,
+            None => Arc::new(HostOps::new(Arc::new(Cpu::new(self.threads)?))) as Arc<dyn Ops>,
+        };
+        let mut model = QwenModel::builder(&checkpoint, &*reader)
+            .with_cancel(self.cancel)
+            .with_progress(&mut *self.progress);
+        if let Some(norms) = self.norms {
+            model = model.with_norms(norms);
+        }
+        let model = model.load(Arc::clone(&ops))?;
+        let queue: Arc<dyn ReadQueue> = Arc::new(LaneQueue::new(reader, self.lanes)?);
+        let policy = self.policy.name();
+        let layout = checkpoint.record_layout().clone();
+        let mut experts = StreamingExperts::builder(checkpoint.geometry(), layout, plan.slots)
+            .with_policy(self.policy)
+            .with_forecaster(self.forecaster);
+        if let Some(sink) = self.sink {
+            experts = experts.with_sink(sink);
+        }
+        let index = Arc::new(CheckpointIndex::new(Arc::clone(&checkpoint)));
+        let experts = experts.build(index, Arc::clone(&queue), ops)?;
+        let ngram = checkpoint
+            .ngram()
+            .map(|plan| NgramStore::new(plan, self.ngram_cache_rows, Arc::clone(&queue)))
+            .transpose()?;
+        let runtime = Runtime::new(experts, ngram, queue);
+        Ok(Engine(Arc::new(Inner {
+            folder: self.folder,
+            checkpoint,
+            model,
+            plan,
+            policy,
+            mode,
+            context,
+            chunk: self.chunk,
+            rollback_rows: self.rollback_rows,
+            logit_rows: self.logit_rows,
+            lanes: self.lanes,
+            threads: self.threads,
+            load_time: begun.elapsed(),
+            sessions: AtomicU64::new(0),
+            #[cfg(feature = "text")]
+            text,
+            runtime: FairMutex::new(runtime),
+        })))
+    }
+}
