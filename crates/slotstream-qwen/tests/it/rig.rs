@@ -177,7 +177,7 @@ impl Rig {
         for chunk in prompt.chunks(chunk) {
             last = floats(&self.run(&mut state, chunk, Logits::Last, None).logits.expect("last"));
         }
-        let mut out = vec![argmax(&last)];
+        let mut out = if count == 0 { Vec::new() } else { vec![argmax(&last)] };
         while out.len() < count {
             let next = [*out.last().expect("one at least")];
             last = floats(&self.run(&mut state, &next, Logits::Last, None).logits.expect("last"));

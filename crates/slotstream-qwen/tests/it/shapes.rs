@@ -1,4 +1,6 @@
-//! Other shapes than those of the two fixtures, with random weights written on the spot.
+//! Other shapes than those of the two fixtures, with random weights written on the spot. The
+//! tokens were computed by an independent numpy forward pass over the written files (f32, one
+//! token at a time, weights dequantized).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +32,14 @@ fn config(changes: &Value) -> Value {
     config
 }
 
-/// Writes the checkpoint, runs 40 tokens whole, in chunks and through both kernel sets.
-fn check(what: &str, changes: &Value, edit: impl FnOnce(CheckpointSpec) -> CheckpointSpec) {
+/// Writes the checkpoint, runs 40 tokens whole, in chunks and through both kernel sets, and
+/// generates the golden tokens after them.
+fn check(
+    what: &str,
+    changes: &Value,
+    edit: impl FnOnce(CheckpointSpec) -> CheckpointSpec,
+    golden: &[u32],
+) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     edit(CheckpointSpec::new(config(changes))).write_random(folder.path(), 11).expect("writes");
     let vocab = 1024_u32;
@@ -45,17 +53,21 @@ fn check(what: &str, changes: &Value, edit: impl FnOnce(CheckpointSpec) -> Check
     assert!(run(folder.path(), 0.5, 3) == whole, "{what}: chunks of 3");
     let reference = Rig::new(folder.path(), Arc::new(Reference), 1.0).all_logits(&tokens, 40);
     assert_close(what, &whole, &reference, 1e-3);
+    let mut rig = Rig::new(folder.path(), Arc::new(Cpu::new(1).expect("one thread")), 0.5);
+    assert_eq!(rig.greedy(&tokens, 40, golden.len()), golden, "{what}");
 }
 
 #[test]
 fn a_model_without_an_ngram_layer() {
     let changes = json!({"ple_layer_ids": null});
-    check("no ple", &changes, |spec| spec);
+    let golden = [823, 342, 434, 137, 527, 905, 264, 665, 642, 570, 552, 142, 227, 53, 434, 122];
+    check("no ple", &changes, |spec| spec, &golden);
 }
 
 #[test]
 fn names_without_prefix_and_no_index() {
-    check("bare names", &json!({}), |spec| spec.without_prefix().without_index().odd_starts());
+    let bare = |spec: CheckpointSpec| spec.without_prefix().without_index().odd_starts();
+    check("bare names", &json!({}), bare, &[]);
 }
 
 #[test]
@@ -68,7 +80,8 @@ fn one_key_head_a_value_head_and_silu_gates() {
         "num_hidden_layers": 3,
         "num_experts_per_tok": 1,
     });
-    check("one to one", &changes, |spec| spec.file_limit(300_000));
+    let golden = [727, 493, 893, 36, 627, 962, 624, 53, 631, 821, 311, 1008, 805, 214, 944, 214];
+    check("one to one", &changes, |spec| spec.file_limit(300_000), &golden);
 }
 
 #[test]
@@ -85,7 +98,8 @@ fn attention_only_with_small_blocks() {
         "num_experts": 5,
         "num_experts_per_tok": 5,
     });
-    check("attention only", &changes, |spec| spec);
+    let golden = [967, 929, 165, 981, 695, 992, 811, 197, 262, 103, 24, 888, 651, 238, 274, 377];
+    check("attention only", &changes, |spec| spec, &golden);
 }
 
 #[test]
@@ -103,5 +117,6 @@ fn delta_nets_only_with_two_streams_and_bigrams() {
         "ple_conv_kernel_size": 3,
         "shared_expert_intermediate_size": 128,
     });
-    check("delta only", &changes, |spec| spec);
+    let golden = [556, 461, 647, 145, 734, 532, 531, 735, 382, 345, 382, 443, 374, 545, 106, 626];
+    check("delta only", &changes, |spec| spec, &golden);
 }
