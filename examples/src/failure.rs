@@ -55,8 +55,8 @@ pub enum Failure {
     EmptyPrompt {},
     /// A prompt that leaves no room for an answer.
     #[error(
-        "the prompt has {tokens} tokens and the context has room for {context}; shorten it, or \
-         give --context up to {longest}"
+        "the prompt has {tokens} tokens and the context has room for {context}; shorten it{}",
+        if context < longest { format!(", or give --context up to {longest}") } else { String::new() }
     )]
     #[non_exhaustive]
     LongPrompt {

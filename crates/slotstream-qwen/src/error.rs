@@ -102,9 +102,10 @@ pub enum QwenError {
         /// Rows of the pass.
         rows: usize,
     },
-    /// NaN or infinity came out of a layer.
+    /// NaN or infinity reached the router of a layer.
     #[error(
-        "{layer} gave {value} for the token at position {position}: damaged weights, or an overflow"
+        "{value} reached the router of {layer} for the token at position {position}: damaged weights \
+         in this layer or the one before it, or an overflow"
     )]
     #[non_exhaustive]
     NotFinite {

@@ -92,6 +92,12 @@ impl<'a> ModelBuilder<'a> {
         let (checkpoint, device) = (self.checkpoint, Device::Cpu);
         let wrong = |e| QwenError::Checkpoint { source: Box::new(e) };
         let norms = NormForm::detect(checkpoint, self.reader, self.norms).map_err(wrong)?;
+        if let Some(forced) = self.norms
+            && let Ok(measured) = NormForm::detect(checkpoint, self.reader, None)
+            && measured != forced
+        {
+            tracing::warn!(%forced, %measured, "the norm form given is not what the weights show");
+        }
         verify_ngram_constants(checkpoint, self.reader).map_err(wrong)?;
         let mut loader = Loader {
             checkpoint,

@@ -263,7 +263,7 @@ impl EngineBuilder {
             Some(tokens) if (1..=longest).contains(&tokens) => Ok(tokens),
             Some(tokens) => Err(Error::Option {
                 option: "context",
-                value: tokens.to_string(),
+                value: format!("{tokens} tokens (the model allows {longest})"),
                 expected: "1 to the model's max_position_embeddings",
             }),
         }

@@ -20,6 +20,22 @@ pub enum TextError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A folder, a pipe or a device where a file should be.
+    #[error("{} is no regular file", path.display())]
+    #[non_exhaustive]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// No thread could be started to compile a template.
+    #[error("no thread could be started to compile {}", path.display())]
+    #[non_exhaustive]
+    Thread {
+        /// The template's file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// A file is too large to be what its name says.
     #[error("{} has more than {limit} bytes, the most that is read of such a file", path.display())]
     #[non_exhaustive]
@@ -194,13 +210,15 @@ impl TextError {
                 | std::io::ErrorKind::NotADirectory => ErrorKind::User,
                 _ => ErrorKind::Transient,
             },
+            Self::Thread { .. } => ErrorKind::Transient,
             Self::TooLarge { .. }
             | Self::Json { .. }
             | Self::Field { .. }
             | Self::Vocabulary { .. }
             | Self::Unstreamable { .. }
             | Self::TemplateSyntax { .. } => ErrorKind::Corrupt,
-            Self::Encode { .. }
+            Self::NotAFile { .. }
+            | Self::Encode { .. }
             | Self::Decode { .. }
             | Self::EmptyStop { .. }
             | Self::NoTemplate { .. }

@@ -65,6 +65,22 @@ impl ChatOptions {
     }
 }
 
+/// Longest source of a template; that of Qwen3.8 has 9 KB.
+const SOURCE_LIMIT: usize = 64 << 10;
+
+/// Stack for compiling a source of [`SOURCE_LIMIT`] bytes: 4 KiB for each level that a byte of it
+/// can open (`not not not ...`). Only what is used becomes real.
+const STACK: usize = 4096 * SOURCE_LIMIT;
+
+/// Runs the compiler where its recursion cannot overflow the stack, which would end the process.
+fn with_deep_stack<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T, TextError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let thread = thread.map_err(|source| TextError::Thread { path: path.into(), source })?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
 impl ChatTemplate {
     /// The template of a model folder.
     ///
@@ -106,12 +122,15 @@ impl ChatTemplate {
         let mut environment = environment::transformers();
         let mut names = Vec::with_capacity(templates.len());
         for (name, source) in templates {
-            environment.add_template_owned(name.clone(), source).map_err(|error| {
-                TextError::TemplateSyntax {
-                    path: path.clone(),
-                    line: error.line().unwrap_or(1),
-                    source: error.into(),
-                }
+            if source.len() > SOURCE_LIMIT {
+                return Err(TextError::TooLarge { path, limit: SOURCE_LIMIT as u64 });
+            }
+            let added =
+                with_deep_stack(&path, || environment.add_template_owned(name.clone(), source))?;
+            added.map_err(|error| TextError::TemplateSyntax {
+                path: path.clone(),
+                line: error.line().unwrap_or(1),
+                source: error.into(),
             })?;
             names.push(name);
         }

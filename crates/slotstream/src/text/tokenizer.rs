@@ -74,7 +74,8 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::Encode`] if the tokenizer refuses the text.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, TextError> {
-        match self.shared.inner.encode_fast(text, add_special) {
+        let encoded = guarded(|| self.shared.inner.encode_fast(text, add_special));
+        match encoded {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(source) => {
                 Err(TextError::Encode { path: self.shared.path.clone(), bytes: text.len(), source })
@@ -90,7 +91,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::Decode`] if the tokenizer refuses the ids.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
-        let decoded = self.shared.inner.decode(ids, skip_special);
+        let decoded = guarded(|| self.shared.inner.decode(ids, skip_special));
         decoded.map_err(|source| TextError::Decode {
             path: self.shared.path.clone(),
             ids: ids.len(),
@@ -154,16 +155,33 @@ impl std::fmt::Debug for Tokenizer {
 fn parse(bytes: &[u8]) -> Result<tokenizers::Tokenizer, Box<dyn Error + Send + Sync>> {
     // The library panics on some files that are no JSON: check that first, and catch the rest.
     serde_json::from_slice::<IgnoredAny>(bytes)?;
-    let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(bytes));
-    let mut inner = parsed.map_err(|_| "the tokenizers library failed on it")??;
+    let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(bytes))?;
     inner.with_padding(None);
     inner.with_truncation(None)?;
     Ok(inner)
 }
 
+/// Calls into the library, which panics where a file is lawful JSON and asks for nonsense: at
+/// loading, or only when a text reaches the part in question.
+fn guarded<T>(
+    call: impl FnOnce() -> Result<T, Box<dyn Error + Send + Sync>>,
+) -> Result<T, Box<dyn Error + Send + Sync>> {
+    // Nothing of the library's is changed by these calls, so nothing is left half-changed.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+        .unwrap_or_else(|_| Err("the tokenizers library panicked: the file is damaged".into()))
+}
+
 /// Reads a file of at most `limit` bytes.
 pub(super) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, TextError> {
     let failed = |source| TextError::Read { path: path.into(), source };
+    // Before opening: a pipe would wait for a writer, a device has no end.
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(TextError::NotAFile { path: path.into() });
+    }
+    if metadata.len() > limit {
+        return Err(TextError::TooLarge { path: path.into(), limit });
+    }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     let read = file.take(limit + 1).read_to_end(&mut bytes);

@@ -296,3 +296,24 @@ fn dates_follow_the_calendar() {
     let year = render("{{ strftime_now('%Y') }}", &ChatOptions::default()).unwrap();
     assert!(year.parse::<u32>().unwrap() >= 2025, "{year}");
 }
+
+#[test]
+fn deep_expressions_do_not_overflow_the_stack() {
+    let room = super::SOURCE_LIMIT - 16;
+    for deep in ["-".repeat(room), "not ".repeat(room / 4), format!("1{}", "+1".repeat(room / 2))] {
+        let source = if deep.starts_with('1') {
+            format!("{{{{ {deep} }}}}")
+        } else {
+            format!("{{{{ {deep}1 }}}}")
+        };
+        // Compiled or refused: either is fine, ending the process is not.
+        if let Err(error) = ChatTemplate::from_source(Path::new("deep.jinja"), &source, Map::new())
+        {
+            assert!(error.to_string().contains("deep.jinja"), "{error}");
+        }
+    }
+    let long = "x".repeat(super::SOURCE_LIMIT + 1);
+    let error = ChatTemplate::from_source(Path::new("long.jinja"), &long, Map::new()).unwrap_err();
+    assert!(matches!(error, TextError::TooLarge { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}

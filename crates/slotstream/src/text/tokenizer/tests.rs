@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use slotstream_core::ErrorKind;
 
 use super::Tokenizer;
@@ -131,7 +131,8 @@ fn file_errors_name_the_file() {
     assert_eq!(missing.kind(), ErrorKind::User);
     assert!(missing.to_string().contains("tokenizer.json"));
     let is_folder = Tokenizer::load(folder.path(), 10).unwrap_err();
-    assert!(matches!(is_folder, TextError::Read { .. }), "{is_folder:?}");
+    assert!(matches!(is_folder, TextError::NotAFile { .. }), "{is_folder:?}");
+    assert_eq!(is_folder.kind(), ErrorKind::User);
     let refused = [
         "",
         "{",
@@ -150,6 +151,36 @@ fn file_errors_name_the_file() {
     }
     let limited = super::read_limited(&bundled_folder().join("tokenizer.json"), 1000).unwrap_err();
     assert!(matches!(limited, TextError::TooLarge { limit: 1000, .. }), "{limited:?}");
+}
+
+#[test]
+fn a_tokenizer_that_makes_the_library_panic_is_refused() {
+    let single = json!([{"SpecialToken": {"id": "zz", "type_id": 0}}]);
+    let changes = [
+        ("pre_tokenizer", json!({"type": "FixedLength", "length": 0})),
+        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "AAAAAAAA"})),
+        (
+            "post_processor",
+            json!({"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}),
+        ),
+    ];
+    for (field, value) in changes {
+        let loaded = altered(|file| file[field] = value.clone(), 4096);
+        let error = match loaded {
+            Ok(tokenizer) => tokenizer.encode("It is a truth", true).unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(error.to_string().contains("tokenizer"), "{field}: {error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read() {
+    for path in ["/dev/zero", "/dev/null", "/"] {
+        let error = Tokenizer::load(Path::new(path), 10).unwrap_err();
+        assert!(matches!(error, TextError::NotAFile { .. }), "{path}: {error}");
+    }
 }
 
 #[test]
