@@ -4,7 +4,6 @@ use std::env::ArgsOs;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::{self, ExitCode};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use slotstream::core::CancelToken;
@@ -74,17 +73,6 @@ impl<'a> Console<'a> {
             // The template is a constant; a bar in another style is no reason to fail.
             Err(_) => bar,
         }
-    }
-
-    /// A sign of life for work of unknown length.
-    pub(crate) fn spinner(&self, what: String) -> ProgressBar {
-        let target =
-            if self.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let spinner = ProgressBar::with_draw_target(None, target).with_message(what);
-        if self.progress {
-            spinner.enable_steady_tick(Duration::from_millis(120));
-        }
-        spinner
     }
 
     /// What to give to the engine's builder: shows how far loading is.

@@ -128,9 +128,9 @@ fn generate(
     arguments: &Arguments,
     console: &mut Console<'_>,
 ) -> Result<Generated, Failure> {
-    let spinner = console.spinner(format!("prompt of {} tokens", prompt.len()));
-    let result = session.prefill(prompt);
-    spinner.finish_and_clear();
+    let bar = console.bar(prompt.len() as u64, "prompt", false);
+    let result = session.prefill_with(prompt, |done, _| bar.set_position(done as u64));
+    bar.finish_and_clear();
     if let Err(error) = result {
         return match error.kind() {
             // Nothing has run: the request itself is wrong.

@@ -57,9 +57,9 @@ pub struct Session {
     tokens: Vec<u32>,
     /// Where the last prompt ended: tokens from here on were generated.
     prompt_end: usize,
-    /// Logits after the last token, once it has run.
+    /// Logits after the first `logits_at` tokens; of no use when that is 0.
     logits: Vec<f32>,
-    has_logits: bool,
+    logits_at: usize,
     sampler: Sampler,
     cancel: CancelToken,
     marks: Vec<Snapshot>,
@@ -79,6 +79,8 @@ struct Moment {
     state: State,
     tokens: Vec<u32>,
     prompt_end: usize,
+    logits: Vec<f32>,
+    logits_at: usize,
     sampler: Sampler,
 }
 
@@ -104,7 +106,7 @@ impl Session {
             tokens: Vec::new(),
             prompt_end: 0,
             logits: Vec::new(),
-            has_logits: false,
+            logits_at: 0,
             sampler: Sampler::new(options.sampling)?,
             cancel: options.cancel,
             marks: Vec::new(),
@@ -121,12 +123,24 @@ impl Session {
     /// context (nothing is appended), or when a pass fails (the tokens stay; the next call runs
     /// them).
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        self.prefill_with(tokens, |_, _| {})
+    }
+
+    /// [`prefill`](Self::prefill), telling after each chunk how many tokens have run, and of how
+    /// many.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn prefill_with(
+        &mut self,
+        tokens: &[u32],
+        mut progress: impl FnMut(usize, usize),
+    ) -> Result<(), Error> {
         self.check(tokens)?;
         self.first_prefill.get_or_insert_with(Instant::now);
         self.tokens.extend_from_slice(tokens);
         self.prompt_end = self.tokens.len();
-        self.has_logits = false;
-        self.catch_up()
+        self.catch_up(&mut progress)
     }
 
     fn check(&self, tokens: &[u32]) -> Result<(), Error> {
@@ -159,10 +173,9 @@ impl Session {
         }
         // Where there is no room for the token, fail before computing it.
         self.check(&[0])?;
-        self.catch_up()?;
+        self.catch_up(&mut |_, _| {})?;
         let token = self.sampler.sample(&self.logits, &self.tokens[self.prompt_end..])?;
         self.tokens.push(token);
-        self.has_logits = false;
         self.count_token();
         Ok(token)
     }
@@ -179,25 +192,27 @@ impl Session {
     }
 
     /// Runs the tokens that the state has not seen, the last one with logits.
-    fn catch_up(&mut self) -> Result<(), Error> {
+    fn catch_up(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
         if self.state.is_dirty() {
             self.fall_back(self.tokens.len())?;
         }
+        let total = self.tokens.len();
         let mut seen = self.state.position() as usize;
-        if seen == self.tokens.len() && !self.has_logits && seen > 0 {
+        if seen == total && self.logits_at != total && total > 0 {
             // The state is past the last token but its logits are gone.
-            self.fall_back(seen - 1)?;
+            self.fall_back(total - 1)?;
             seen = self.state.position() as usize;
         }
-        while seen < self.tokens.len() {
-            let end = (seen + self.engine.0.chunk).min(self.tokens.len());
-            let last = end == self.tokens.len();
-            let logits = self.run(seen, end, if last { Logits::Last } else { Logits::None })?;
-            if let Some(logits) = logits {
+        let first = seen;
+        while seen < total {
+            let end = (seen + self.engine.0.chunk).min(total);
+            let wanted = if end == total { Logits::Last } else { Logits::None };
+            if let Some(logits) = self.run(seen, end, wanted)? {
                 self.logits = slotstream_qwen::to_host(&logits)?;
-                self.has_logits = true;
+                self.logits_at = total;
             }
             seen = end;
+            progress(seen - first, total - first);
         }
         Ok(())
     }
@@ -237,6 +252,7 @@ impl Session {
     fn fall_back(&mut self, len: usize) -> Result<(), Error> {
         let near = self.state.position().saturating_sub(len as u64);
         if !self.state.is_dirty() && near <= self.state.undoable() as u64 {
+            self.logits_at = 0;
             return Ok(self.state.truncate(len as u64)?);
         }
         let fits = |mark: &&Snapshot| {
@@ -249,6 +265,7 @@ impl Session {
             Some(mark) => mark.0.state.snapshot()?,
             None => inner.model.new_state(inner.context, inner.rollback_rows)?,
         };
+        self.logits_at = 0;
         Ok(())
     }
 
@@ -267,7 +284,6 @@ impl Session {
         self.tokens.truncate(len);
         self.prompt_end = self.prompt_end.min(len);
         self.marks.retain(|mark| mark.0.tokens.len() <= len);
-        self.has_logits = false;
         Ok(())
     }
 
@@ -279,7 +295,7 @@ impl Session {
     /// [`Error::Model`] when a pass that had to run, or the device, fails.
     pub fn snapshot(&mut self) -> Result<Snapshot, Error> {
         if self.state.is_dirty() {
-            self.catch_up()?;
+            self.catch_up(&mut |_, _| {})?;
         }
         let snapshot = Snapshot(Arc::new(Moment {
             folder: self.engine.0.folder.clone(),
@@ -287,6 +303,8 @@ impl Session {
             state: self.state.snapshot()?,
             tokens: self.tokens.clone(),
             prompt_end: self.prompt_end,
+            logits: self.logits.clone(),
+            logits_at: self.logits_at,
             sampler: self.sampler.clone(),
         }));
         self.marks.push(snapshot.clone());
@@ -311,7 +329,8 @@ impl Session {
         self.tokens.clone_from(&moment.tokens);
         self.prompt_end = moment.prompt_end;
         self.sampler = moment.sampler.clone();
-        self.has_logits = false;
+        self.logits.clone_from(&moment.logits);
+        self.logits_at = moment.logits_at;
         Ok(())
     }
 
@@ -335,7 +354,7 @@ impl Session {
     /// Logits after the last token that ran, `[vocab_size]`; empty before the first pass.
     #[must_use]
     pub fn logits(&self) -> &[f32] {
-        if self.has_logits { &self.logits } else { &[] }
+        if self.logits_at > 0 && self.logits_at == self.tokens.len() { &self.logits } else { &[] }
     }
 
     /// What was counted.

@@ -39,16 +39,15 @@ impl Session {
     pub fn score(&mut self, tokens: &[u32]) -> Result<Vec<f64>, Error> {
         self.check(tokens)?;
         self.first_prefill.get_or_insert_with(Instant::now);
-        self.catch_up()?;
+        self.catch_up(&mut |_, _| {})?;
         let mut values = Vec::with_capacity(tokens.len());
         let Some(first) = tokens.first() else { return Ok(values) };
-        if self.has_logits {
+        if self.logits_at > 0 {
             values.push(surprise(&self.logits, *first)?);
         }
         let begin = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
         self.prompt_end = self.tokens.len();
-        self.has_logits = false;
         let rows = self.engine.0.logit_rows.min(self.engine.0.chunk).max(1);
         for start in (begin..self.tokens.len()).step_by(rows) {
             let end = (start + rows).min(self.tokens.len());
@@ -72,7 +71,7 @@ impl Session {
                 Some(next) => values.push(surprise(one, *next)?),
                 None => {
                     self.logits = one.to_vec();
-                    self.has_logits = true;
+                    self.logits_at = start + row + 1;
                 }
             }
         }

@@ -66,6 +66,25 @@ fn truncation_uses_the_nearest_snapshot() {
 }
 
 #[test]
+fn the_last_token_is_taken_back_for_nothing() {
+    let engine = builder().chunk(40).build().expect("builds");
+    let mut session = session(&engine);
+    let prompt = golden("p1.input_ids");
+    let mut told = Vec::new();
+    session.prefill_with(&prompt, |done, of| told.push((done, of))).expect("runs");
+    assert_eq!(told, [(40, 96), (80, 96), (96, 96)]);
+    let snapshot = session.snapshot().expect("copies");
+    let first = session.next().expect("runs");
+    session.reset_metrics();
+    session.truncate(prompt.len()).expect("goes back");
+    assert_eq!(session.next().expect("runs"), first);
+    session.next().expect("runs");
+    session.restore(&snapshot).expect("its own");
+    assert_eq!(session.next().expect("runs"), first);
+    assert_eq!(session.metrics().total().tokens, 1, "only the second token ran");
+}
+
+#[test]
 fn snapshots_restore_tokens_and_random_numbers() {
     let engine = builder().build().expect("builds");
     let sampling = SamplingParams { temperature: 0.9, seed: 7, ..SamplingParams::default() };
