@@ -311,7 +311,7 @@ impl Session {
         Ok(snapshot)
     }
 
-    /// Comes back to a moment of this session, its random numbers included.
+    /// Comes back to an earlier moment, its random numbers included.
     ///
     /// # Errors
     /// [`Error::ForeignSnapshot`] for one of another session, [`Error::Model`] when the device

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use slotstream_core::{PassId, Phase, SessionId, Step};
 use slotstream_kernels::{Cpu, Kernels, Reference};
-use slotstream_qwen::Logits;
+use slotstream_qwen::{Logits, Pass, QwenError};
 
 use crate::rig::{Goldens, Rig, Watch, argmax, assert_close, floats, random_model};
 
@@ -90,4 +91,36 @@ fn greedy_continuations_are_identical() {
             }
         }
     }
+}
+
+#[test]
+fn streams_of_chosen_rows_are_those_before_the_final_mixer() {
+    let goldens = Goldens::open("random/golden.safetensors");
+    let tokens = goldens.ids("p17.input_ids");
+    let mut rig = Rig::new(&random_model(), Arc::new(Reference), 0.5);
+    let (mut state, watch) = (rig.state(), Watch::default());
+    let step = Step {
+        pass: PassId::new(1),
+        phase: Phase::Prefill,
+        session: SessionId::new(1),
+        position: 0,
+        tokens: &tokens,
+    };
+    let rows = [16, 3];
+    let pass = Pass::new(step).with_logits(Logits::None).with_streams(&rows).with_observer(&watch);
+    let output = rig.model.forward(&mut state, &pass, &mut rig.experts, rig.ngram.as_mut());
+    let output = output.expect("runs");
+    assert!(output.logits.is_none());
+    let streams = floats(&output.streams.expect("asked for"));
+    let last = &watch.streams.lock().expect("not poisoned")[&7];
+    let width = last.len() / tokens.len();
+    assert_eq!(streams.len(), 2 * width);
+    for (i, row) in rows.iter().enumerate() {
+        assert!(streams[i * width..][..width] == last[row * width..][..width], "row {row}");
+    }
+    let missing = [17];
+    let (position, tokens) = (17, &tokens[..1]);
+    let pass = Pass::new(Step { position, tokens, ..step }).with_streams(&missing);
+    let error = rig.model.forward(&mut state, &pass, &mut rig.experts, rig.ngram.as_mut());
+    assert!(matches!(error, Err(QwenError::Row { row: 17, rows: 1, .. })));
 }
