@@ -200,7 +200,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Most rows of a pass of [`Session::score`], whose logits are all kept; the default is 1,
+    /// Most rows of a pass of [`Session::score`](crate::Session::score), whose logits are all kept; the default is 1,
     /// which is slow. Each costs one row of logits of memory.
     #[must_use]
     pub const fn logit_rows(mut self, rows: usize) -> Self {
