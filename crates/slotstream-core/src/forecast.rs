@@ -76,7 +76,8 @@ pub trait Forecaster: Send + fmt::Debug {
     /// The truth, lent for the call.
     fn observe(&mut self, routing: &Routing<'_>);
 
-    /// Forgets what belongs to one session.
+    /// Forgets what belongs to one session: it has ended, or gone back to an earlier position.
+    /// Comes between two passes.
     fn reset(&mut self, session: SessionId) {
         let _ = session;
     }

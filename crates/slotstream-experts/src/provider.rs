@@ -11,7 +11,7 @@ use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, Sl
 use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry,
     LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass,
-    ReadQueue, RecordLayout, Routing, SlotId, Step, Tap,
+    ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
 };
 
 use crate::landing::{Landed, PieceFault, jobs};
@@ -155,6 +155,11 @@ impl StreamingExperts {
         self.abandon();
         self.pool.clear();
         self.ensured.clear();
+    }
+
+    /// Tells the forecaster that `session` has ended or gone back.
+    pub fn forget(&mut self, session: SessionId) {
+        self.forecaster.reset(session);
     }
 
     /// Slot memory in bytes.

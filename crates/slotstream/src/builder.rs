@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use parking_lot::FairMutex;
+use parking_lot::{FairMutex, Mutex};
 use slotstream_candle::{HostOps, Ops};
 use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
@@ -366,6 +366,7 @@ impl EngineBuilder {
             sessions: AtomicU64::new(0),
             #[cfg(feature = "text")]
             text,
+            forget: Mutex::default(),
             runtime: FairMutex::new(runtime),
         })))
     }

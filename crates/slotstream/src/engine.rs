@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{FairMutex, FairMutexGuard};
+use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{PassId, ReadQueue, ReaderMode, SessionId};
 use slotstream_experts::StreamingExperts;
@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) sessions: AtomicU64,
     #[cfg(feature = "text")]
     pub(crate) text: crate::text_parts::TextParts,
+    /// Sessions whose past the forecaster is to forget before the next pass.
+    pub(crate) forget: Mutex<Vec<SessionId>>,
     pub(crate) runtime: FairMutex<Runtime>,
 }
 
@@ -191,6 +193,9 @@ impl Engine {
                 return Err(Error::Poisoned { folder: self.0.folder.clone() });
             }
             runtime.busy = false;
+        }
+        for session in std::mem::take(&mut *self.0.forget.lock()) {
+            runtime.experts.forget(session);
         }
         Ok(runtime)
     }

@@ -278,6 +278,7 @@ impl Session {
         if len >= self.tokens.len() {
             return Ok(());
         }
+        self.forget();
         if self.state.is_dirty() || self.state.position() > len as u64 {
             self.fall_back(len)?;
         }
@@ -326,12 +327,26 @@ impl Session {
             });
         }
         self.state = moment.state.snapshot()?;
+        self.forget();
         self.tokens.clone_from(&moment.tokens);
         self.prompt_end = moment.prompt_end;
         self.sampler = moment.sampler.clone();
         self.logits.clone_from(&moment.logits);
         self.logits_at = moment.logits_at;
         Ok(())
+    }
+
+    /// Lets `token` end passes from now on, in place of the one before: a token once set stays
+    /// set, so this is how a session goes on after a cancellation.
+    pub fn set_cancel(&mut self, token: CancelToken) {
+        self.cancel = token;
+    }
+
+    /// The forecaster's memory of this sequence no longer holds.
+    fn forget(&self) {
+        if !self.tokens.is_empty() {
+            self.engine.0.forget.lock().push(self.id);
+        }
     }
 
     /// Drops the session's own references to its snapshots.
@@ -379,6 +394,12 @@ impl Session {
     /// Generates up to `max_tokens` tokens, one an item, until a token ends the text.
     pub fn generate_ids(&mut self, max_tokens: usize) -> TokenIter<'_> {
         TokenIter { session: self, left: max_tokens, ignore_eos: false, finish: None }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -26,10 +26,24 @@ pub(crate) fn session(engine: &Engine) -> Session {
     engine.session(SessionOptions::new()).expect("greedy is legal")
 }
 
-/// Token ids computed by transformers: `p1.input_ids`, `p1.greedy_ids`, ...
+/// An engine for the random checkpoint; its prompts are short and its pool is small.
+pub(crate) fn random_builder() -> EngineBuilder {
+    Engine::builder(random_model()).sizing(Sizing::Slots(8)).threads(1).context(256)
+}
+
+/// Token ids of the bundled model computed by transformers: `p1.input_ids`, `p1.greedy_ids`, ...
 pub(crate) fn golden(name: &str) -> Vec<u32> {
-    let path = root().join("crates/slotstream-qwen/tests/fixtures/tiny-moe/golden.safetensors");
-    let bytes = std::fs::read(path).expect("a fixture");
+    golden_of("tiny-moe", name)
+}
+
+/// Token ids of the random checkpoint: `p1.input_ids`, `p1.greedy.ids`, ...
+pub(crate) fn random_golden(name: &str) -> Vec<u32> {
+    golden_of("random", name)
+}
+
+fn golden_of(model: &str, name: &str) -> Vec<u32> {
+    let fixtures = root().join("crates/slotstream-qwen/tests/fixtures").join(model);
+    let bytes = std::fs::read(fixtures.join("golden.safetensors")).expect("a fixture");
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
     let view = file.tensor(name).expect("a golden");
     let word = |b: &[u8]| u32::from_le_bytes(b.try_into().expect("4 bytes"));
@@ -41,4 +55,15 @@ pub(crate) fn greedy(session: &mut Session, prompt: &[u32], count: usize) -> Vec
     session.prefill(prompt).expect("runs");
     let ids = session.generate_ids(count).ignoring_eos(true);
     ids.collect::<Result<_, _>>().expect("runs")
+}
+
+/// The error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
 }
