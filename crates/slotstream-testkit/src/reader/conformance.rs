@@ -9,6 +9,7 @@ use slotstream_core::{Extent, FileId, ReadError, ReadRequest, RecordReader};
 
 use super::Violation;
 use super::files::Files;
+use crate::watch::panic_text;
 
 const OFFSETS: [u64; 13] =
     [0, 1, 3, 511, 512, 513, 4095, 4096, 4097, 16_383, 16_384, 65_535, 99_989];
@@ -114,11 +115,7 @@ pub fn assert_conforms(make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) {
 }
 
 fn panicked(case: &'static str, panic: Box<dyn std::any::Any + Send>) -> Violation {
-    let message = match panic.downcast_ref::<String>() {
-        Some(text) => text.clone(),
-        None => panic.downcast_ref::<&str>().map_or("no text", |text| *text).to_owned(),
-    };
-    Violation::Panicked { case, message }
+    Violation::Panicked { case, message: panic_text(panic) }
 }
 
 /// Drives one part of the contract and reports under the name it is given.
