@@ -57,7 +57,8 @@ impl Conformance {
     /// positions 2^31 and 2^32; nothing written beside the buffer; empty extents and files;
     /// errors and their numbers at the end of a file, for unknown files and for buffers of
     /// another length; that a reader works after an error; batches against single reads; eight
-    /// threads at once; `effective`, `path`, `alignment` and `issued_len`.
+    /// threads at once; `effective`, `path`, `alignment`, `issued_len`, and that
+    /// `check_unchanged` finds nothing where nothing changed.
     pub fn check(&self, make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) -> Vec<Violation> {
         let files = match Files::write(self.large) {
             Ok(files) => files,
@@ -291,6 +292,9 @@ impl Suite<'_> {
             && alignment.length.is_power_of_two())
         {
             found.push(Violation::OddAlignment { alignment });
+        }
+        if let Err(source) = self.reader.check_unchanged() {
+            found.push(Violation::ClaimsChange { source });
         }
         let (file, _) = self.files.odd();
         for extent in [extent(file, 1, 511), extent(file, 4096, 4096)].into_iter().flatten() {
