@@ -29,7 +29,8 @@ impl Tap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "made by forecasters outside this workspace")]
 pub struct Probe {
-    /// The layer whose router is asked.
+    /// The layer whose router is asked: the tap's own or a later one of the model. What lies
+    /// outside of that has no answer.
     pub target: LayerIdx,
     /// First add, on a copy, the output of each n-gram (PLE) layer between tap and target.
     pub with_ple: bool,
@@ -49,13 +50,14 @@ pub struct ProbeResult<'a> {
     pub mixed: Option<&'a [f32]>,
 }
 
-/// What the probes of one tap gave, in the order in which they were asked.
+/// What the probes of one tap gave, in the order in which they were asked. A graph may leave
+/// some or all out.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "made by graphs outside this workspace")]
 pub struct ProbeResults<'a> {
     /// Rows of the pass.
     pub rows: usize,
-    /// One entry a probe.
+    /// One entry an answered probe.
     pub results: &'a [ProbeResult<'a>],
 }
 
@@ -65,24 +67,44 @@ pub struct ProbeResults<'a> {
 /// Two phases, so that a guess never costs a device wait of its own: [`probes`](Self::probes)
 /// runs before the layer is encoded, the results come back with the layer's one routing
 /// readback, and [`predict`](Self::predict) runs after the layer's demand reads were queued.
+///
+/// # Order of calls
+/// A pass goes through the layers in ascending order. Per layer:
+/// [`probes`](Self::probes) at [`Tap::BeforeLayer`], then at [`Tap::AfterAttention`];
+/// [`observe`](Self::observe) when the router has decided; `predict` at `AfterAttention`. The
+/// `predict` of `BeforeLayer` follows its `probes` at once on the host; where a readback costs a
+/// wait it follows `observe`. A pass may end anywhere, after a failure or when it is cancelled,
+/// and a session that went back runs the same positions again: a `BeforeLayer` that is not of a
+/// later layer than the tap before it begins a new pass. Passes of sessions interleave; whose
+/// pass it is becomes known with its first `observe`. A graph without taps only observes.
+///
+/// # Law
+/// What it says depends on nothing but what it was made with and the calls of the same session
+/// since the session began or was [reset](Self::reset); until the first `observe` of a pass, on
+/// the results of its probes alone. It returns on any numbers in results and routing (logits
+/// may be NaN or infinite, weights zero or absent), and it does not panic.
 pub trait Forecaster: Send + fmt::Debug {
-    /// Adds to `want` the probes to compute at this tap.
+    /// Adds to `want` the probes to compute at this tap, each once. What `want` holds already
+    /// stays.
     fn probes(&mut self, at: Tap, want: &mut Vec<Probe>);
 
     /// Adds to `out` what it expects, given the results of its probes at this tap (none when it
-    /// asked for none).
+    /// asked for none). What `out` holds already stays. Each record comes at most once, with its
+    /// earliest deadline, and none is needed by a layer whose demand is behind the tap: at
+    /// [`Tap::AfterAttention`] that is the layer itself, too.
     fn predict(&mut self, at: Tap, results: &ProbeResults<'_>, out: &mut Vec<Prediction>);
 
     /// The truth, lent for the call.
     fn observe(&mut self, routing: &Routing<'_>);
 
-    /// Forgets what belongs to one session: it has ended, or gone back to an earlier position.
+    /// Forgets what belongs to one session, which has ended or gone back to an earlier position:
+    /// it will be as one that never ran. Others are not touched. The session may be unknown.
     /// Comes between two passes.
     fn reset(&mut self, session: SessionId) {
         let _ = session;
     }
 
-    /// The name under which figures are reported.
+    /// The name under which figures are reported: not empty, no white space.
     fn name(&self) -> String {
         std::any::type_name::<Self>().rsplit("::").next().unwrap_or("forecaster").to_lowercase()
     }

@@ -49,6 +49,17 @@ pub trait RecordReader: Send + Sync + fmt::Debug {
         let _ = (extent, advice);
     }
 
+    /// Whether every file is still the one that was opened: its size, its modification time, and
+    /// what its path leads to. Reads no data. The engine calls it after each pass, before it gives
+    /// out what the pass computed, so it should cost microseconds. A reader whose bytes cannot
+    /// change has nothing to check.
+    ///
+    /// # Errors
+    /// [`ReadError::Changed`] for the first file that differs, with its path and what differs.
+    fn check_unchanged(&self) -> Result<(), ReadError> {
+        Ok(())
+    }
+
     /// The path behind a file number, for messages; `None` when there is no such file.
     fn path(&self, file: FileId) -> Option<&Path>;
 }
@@ -77,6 +88,9 @@ macro_rules! forward_reader {
             }
             fn advise(&self, extent: &Extent, advice: Advice) {
                 (**self).advise(extent, advice);
+            }
+            fn check_unchanged(&self) -> Result<(), ReadError> {
+                (**self).check_unchanged()
             }
             fn path(&self, file: FileId) -> Option<&Path> {
                 (**self).path(file)
@@ -183,7 +197,10 @@ pub enum ReadError {
         got: u64,
     },
     /// The file is not the one that was opened: its size, time or identity differ.
-    #[error("{} changed while it was in use: {what}", path.display())]
+    #[error(
+        "{} changed while it was open: {what}; put the former file back, or load the model again",
+        path.display()
+    )]
     #[non_exhaustive]
     Changed {
         /// The file.

@@ -135,7 +135,7 @@ impl<'a> Routing<'a> {
 pub struct Prediction {
     /// The record.
     pub key: ExpertKey,
-    /// How sure the forecaster is, 0 to 1.
+    /// How sure the forecaster is: a finite number, 0 to 1.
     pub confidence: f32,
     /// When it will be wanted.
     pub needed_by: Deadline,
@@ -147,6 +147,6 @@ pub struct Prediction {
 pub struct Deadline {
     /// Passes from the running one: 0 is this pass.
     pub passes_ahead: u32,
-    /// The layer that will ask.
+    /// The layer that will ask: the record's own.
     pub layer: LayerIdx,
 }

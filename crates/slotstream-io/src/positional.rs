@@ -69,7 +69,8 @@ impl Default for PositionalOptions {
 
 /// Reads by position (`pread`), from one descriptor a file that all threads share.
 ///
-/// The size, modification time and inode of each file are recorded at the opening. An extent
+/// The size, modification time and inode of each file are recorded at the opening;
+/// [`check_unchanged`](RecordReader::check_unchanged) compares them. An extent
 /// beyond that size is refused as [`ReadError::EndOfFile`] without a read. A file that ends
 /// although it was long enough is reported as [`ReadError::Changed`].
 #[derive(Debug)]
@@ -93,15 +94,6 @@ impl PositionalReader {
         let files = OpenFile::open_all(paths, options.max_files)?;
         let (uncached, why) = settle(&files, options.mode);
         Ok(Self { files, uncached, why, refused_later: OnceLock::new() })
-    }
-
-    /// Compares every file, and what its path leads to now, with what was opened: size,
-    /// modification time, inode, device. Two calls of the system a file; reads no data.
-    ///
-    /// # Errors
-    /// [`ReadError::Changed`] for the first file that differs, naming what differs.
-    pub fn check_unchanged(&self) -> Result<(), ReadError> {
-        self.files.iter().try_for_each(OpenFile::check_unchanged)
     }
 
     /// Bytes that `file` had when it was opened; `None` when there is no such file.
@@ -160,6 +152,12 @@ impl RecordReader for PositionalReader {
         if let (false, Some(file)) = (self.uncached, self.files.get(extent.file().index())) {
             bypass::hint(&file.file, extent.offset(), extent.len(), advice);
         }
+    }
+
+    /// Compares size, modification time, inode and device of the open file, and of whatever its
+    /// path leads to now, with those at the opening. Two calls of the system a file.
+    fn check_unchanged(&self) -> Result<(), ReadError> {
+        self.files.iter().try_for_each(OpenFile::check_unchanged)
     }
 
     fn path(&self, file: FileId) -> Option<&Path> {

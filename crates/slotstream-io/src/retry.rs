@@ -75,7 +75,7 @@ mod tests {
             calls += 1;
             let count = match script.pop_front().unwrap_or(Act::Give(usize::MAX)) {
                 Act::Give(n) => n.min(rest.len()),
-                Act::Interrupt => return Err(io::ErrorKind::Interrupted.into()),
+                Act::Interrupt => return Err(rustix::io::Errno::INTR.into()),
                 Act::Fail(kind) => return Err(kind.into()),
                 Act::Claim(n) => return Ok(n),
             };
@@ -102,6 +102,33 @@ mod tests {
         assert!(result.is_ok());
         assert_eq!(bytes, expected(5000, 77));
         assert_eq!(calls, 2001);
+    }
+
+    /// One byte at a time, and thousands of interrupts before each.
+    #[test]
+    fn a_storm_before_every_byte_is_survived() {
+        const STORM: usize = 5000;
+        let mut script = Vec::new();
+        for _ in 0..64 {
+            script.extend((0..STORM).map(|_| Act::Interrupt));
+            script.push(Act::Give(1));
+        }
+        let (result, bytes, calls) = run(64, u64::from(u32::MAX), script);
+        assert!(result.is_ok());
+        assert_eq!(bytes, expected(64, u64::from(u32::MAX)));
+        assert_eq!(calls, 64 * (STORM + 1));
+    }
+
+    /// An error, or the end, in the middle of a storm is still seen, with the right count.
+    #[test]
+    fn a_storm_hides_nothing() {
+        let storm = || (0..5000).map(|_| Act::Interrupt);
+        let before = || storm().chain([Act::Give(1)]).chain(storm()).chain([Act::Give(1)]);
+        let script = before().chain(storm()).chain([Act::Fail(io::ErrorKind::Other)]);
+        let failed = run(10, 0, script.collect()).0;
+        assert!(matches!(failed, Err(Stop::Failed { got: 2, .. })), "{failed:?}");
+        let script = before().chain(storm()).chain([Act::Give(0)]);
+        assert!(matches!(run(10, 0, script.collect()).0, Err(Stop::End { got: 2 })));
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! What an outside author runs to prove a policy or a reader lawful.
+//! What an outside author runs to prove a policy, a reader or a forecaster lawful.
 //!
 //! - [`policy`] plays requests to an eviction policy and checks every answer.
 //! - [`reader`] drives a record reader through its contract, and holds decorators that fail on
 //!   purpose.
+//! - [`forecaster`] plays passes to a forecaster and checks every answer.
 //! - [`checkpoint`] writes, rewrites and damages checkpoints of any shape, so that tests need no
 //!   large files.
 //!
-//! It measures nothing: a lawful policy may still be a bad one. It has no checks for forecasters
-//! yet, and no shipped crate depends on it.
+//! It measures nothing: a lawful policy may still be a bad one. No shipped crate depends on it.
 //!
 //! # Example: a policy that is right, and one that is not
 //! ```
@@ -37,5 +37,8 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+mod dice;
+pub mod forecaster;
 pub mod policy;
 pub mod reader;
+mod watch;

@@ -36,16 +36,14 @@ mod scenario;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
 use std::time::Duration;
 
 use slotstream_core::{BindError, ErrorKind, EvictionPolicy, SlotId};
 
 use drive::{Subjects, drive};
 use scenario::{SCENARIOS, Scenario};
+
+use crate::watch::{Stopped, watch};
 
 type Boxed = Box<dyn EvictionPolicy>;
 
@@ -110,31 +108,15 @@ impl Conformance {
     }
 
     fn watch(&self, scenario: &'static Scenario, subjects: Subjects) -> Result<(), Violation> {
-        let step = Arc::new(AtomicUsize::new(0));
-        let (done, result) = channel();
-        let worker = thread::spawn({
-            let step = Arc::clone(&step);
-            move || {
-                // The receiver is gone only after it gave up on this thread.
-                let _ = done.send(drive(scenario, subjects, &step));
-            }
-        });
-        let broken =
-            |what| Violation { scenario: scenario.name, step: step.load(Ordering::Relaxed), what };
-        loop {
-            let before = step.load(Ordering::Relaxed);
-            match result.recv_timeout(self.patience) {
-                Ok(outcome) => return outcome.map_err(broken),
-                Err(RecvTimeoutError::Timeout) if step.load(Ordering::Relaxed) != before => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(broken(Broken::Hangs { patience: self.patience }));
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    let message = worker.join().err().map_or_else(String::new, panic_text);
-                    return Err(broken(Broken::Panicked { message }));
-                }
-            }
-        }
+        let played = watch(self.patience, move |step| drive(scenario, subjects, step));
+        played.map_err(|(step, how)| {
+            let what = match how {
+                Stopped::Broken(what) => what,
+                Stopped::Panicked(message) => Broken::Panicked { message },
+                Stopped::Hangs => Broken::Hangs { patience: self.patience },
+            };
+            Violation { scenario: scenario.name, step, what }
+        })
     }
 }
 
@@ -142,12 +124,6 @@ impl Default for Conformance {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
-    let text = payload.downcast::<String>().map(|text| *text);
-    text.or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_else(|_| "(no text)".into())
 }
 
 /// A broken rule, and where.

@@ -73,6 +73,10 @@ macro_rules! hand_on {
             self.inner.advise(extent, advice);
         }
 
+        fn check_unchanged(&self) -> Result<(), slotstream_core::ReadError> {
+            self.inner.check_unchanged()
+        }
+
         fn path(&self, file: slotstream_core::FileId) -> Option<&std::path::Path> {
             self.inner.path(file)
         }

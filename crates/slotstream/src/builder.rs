@@ -1,8 +1,8 @@
 //! Builds an engine from its parts.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{FairMutex, Mutex};
@@ -333,7 +333,7 @@ impl EngineBuilder {
             model = model.with_norms(norms);
         }
         let model = model.load(Arc::clone(&ops))?;
-        let queue: Arc<dyn ReadQueue> = Arc::new(LaneQueue::new(reader, self.lanes)?);
+        let queue: Arc<dyn ReadQueue> = Arc::new(LaneQueue::new(Arc::clone(&reader), self.lanes)?);
         let policy = self.policy.name();
         let layout = checkpoint.record_layout().clone();
         let mut experts = StreamingExperts::builder(checkpoint.geometry(), layout, plan.slots)
@@ -349,7 +349,7 @@ impl EngineBuilder {
             .map(|plan| NgramStore::new(plan, self.ngram_cache_rows, Arc::clone(&queue)))
             .transpose()?;
         let runtime = Runtime::new(experts, ngram, queue);
-        Ok(Engine(Arc::new(Inner {
+        let engine = Engine(Arc::new(Inner {
             folder: self.folder,
             checkpoint,
             model,
@@ -366,8 +366,13 @@ impl EngineBuilder {
             sessions: AtomicU64::new(0),
             #[cfg(feature = "text")]
             text,
+            reader,
+            changed: OnceLock::new(),
             forget: Mutex::default(),
             runtime: FairMutex::new(runtime),
-        })))
+        }));
+        // The dense weights were read before anybody looked.
+        engine.check_unchanged()?;
+        Ok(engine)
     }
 }

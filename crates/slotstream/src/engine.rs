@@ -1,13 +1,13 @@
 //! The engine: a loaded model and the one runtime that all its sessions share.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
-use slotstream_core::{PassId, ReadQueue, ReaderMode, SessionId};
+use slotstream_core::{PassId, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId};
 use slotstream_experts::StreamingExperts;
 use slotstream_ngram::NgramStore;
 use slotstream_qwen::QwenModel;
@@ -39,6 +39,9 @@ pub(crate) struct Inner {
     pub(crate) sessions: AtomicU64,
     #[cfg(feature = "text")]
     pub(crate) text: crate::text_parts::TextParts,
+    pub(crate) reader: Arc<dyn RecordReader>,
+    /// Set once a file of the model is found changed; no pass runs after that.
+    pub(crate) changed: OnceLock<Arc<ReadError>>,
     /// Sessions whose past the forecaster is to forget before the next pass.
     pub(crate) forget: Mutex<Vec<SessionId>>,
     pub(crate) runtime: FairMutex<Runtime>,
@@ -181,6 +184,19 @@ impl Engine {
     /// Looks at the provider between two passes: counters, pool content, validation.
     pub fn inspect<T>(&self, look: impl FnOnce(&StreamingExperts) -> T) -> T {
         look(&self.0.runtime.lock().experts)
+    }
+
+    /// Whether the files are still those that were opened. Once they are not, they never are
+    /// again: what was read before may not fit to what would be read after.
+    pub(crate) fn check_unchanged(&self) -> Result<(), Error> {
+        let inner = &*self.0;
+        if inner.changed.get().is_none()
+            && let Err(error) = inner.reader.check_unchanged()
+        {
+            // The first finding stays.
+            let _ = inner.changed.set(Arc::new(error));
+        }
+        inner.changed.get().map_or(Ok(()), |source| Err(Error::changed(&inner.folder, source)))
     }
 
     /// Takes the turn of a pass. After a pass that ended by a panic the pool is emptied first, so

@@ -1,6 +1,7 @@
 //! The facade's error: whatever a part answered, or the engine's own refusals.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use slotstream_core::ErrorKind;
 
@@ -111,6 +112,19 @@ pub enum Error {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// A file of the model is no longer the one that was opened.
+    #[error(
+        "a file of {} changed while the engine used it; what was computed from it is dropped: \
+         build a new engine",
+        folder.display()
+    )]
+    #[non_exhaustive]
+    Changed {
+        /// The model folder.
+        folder: PathBuf,
+        /// Which file, and what changed.
+        source: Arc<slotstream_core::ReadError>,
+    },
     /// A policy or forecaster panicked earlier and the engine could not be set right.
     #[error("the engine is unusable since a panic in an earlier pass; build a new one")]
     #[non_exhaustive]
@@ -121,6 +135,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn changed(folder: &Path, source: &Arc<slotstream_core::ReadError>) -> Self {
+        Self::Changed { folder: folder.into(), source: Arc::clone(source) }
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -143,6 +161,7 @@ impl Error {
             | Self::Device { .. }
             | Self::NoPrompt {}
             | Self::ForeignSnapshot { .. } => ErrorKind::User,
+            Self::Changed { source, .. } => source.kind(),
             Self::Reader { .. } => ErrorKind::Transient,
             Self::Poisoned { .. } => ErrorKind::Bug,
         }

@@ -48,7 +48,8 @@ impl SessionOptions {
 /// [`next`](Self::next) generates one.
 ///
 /// A pass that fails (a read error, a cancellation) never leaves a wrong token behind: the
-/// session keeps its tokens, and the next call runs again what the state has lost.
+/// session keeps its tokens, and the next call runs again what the state has lost. A model file
+/// that changes while it is in use ends every session with [`Error::Changed`].
 #[derive(Debug)]
 pub struct Session {
     engine: Engine,
@@ -240,6 +241,8 @@ impl Session {
         let metrics = runtime.read_counters().since(&before, end - start, begun.elapsed());
         runtime.set_busy(false);
         drop(runtime);
+        // After the reads and before anything is given out: also the reason of a failed read.
+        self.engine.check_unchanged()?;
         match phase {
             Phase::Decode => self.metrics.decode.add(&metrics),
             _ => self.metrics.prefill.add(&metrics),

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use slotstream_core::{Advice, ErrorKind, Extent, FileId, ReadError, RecordReader};
@@ -154,22 +155,48 @@ fn the_number_of_files_is_limited() {
     assert!(matches!(error, IoError::TooManyFiles { limit: 65_536, .. }));
 }
 
-/// What `check_unchanged` says after `change`, which must be `Changed` at that path.
-fn what_changed(change: impl FnOnce(&Path)) -> (PositionalReader, String) {
+/// What `check_unchanged` says after `change`, which must be `Changed` at that path; also through
+/// every wrapper.
+fn what_changed(change: impl FnOnce(&Path)) -> (Arc<PositionalReader>, String) {
     let folder = folder();
     let (path, other) = (shard(&folder), folder.path().join("other.bin"));
     std::fs::write(&other, [1, 2, 3]).unwrap();
-    let reader = open(&[other, path.clone()], ReadMode::Auto).unwrap();
-    assert!(reader.check_unchanged().is_ok());
+    let reader = Arc::new(open(&[other, path.clone()], ReadMode::Auto).unwrap());
     assert_eq!(reader.file_len(FileId::new(1)), Some(10_000));
     assert_eq!(reader.file_len(FileId::new(2)), None);
-    change(&path);
-    let error = reader.check_unchanged().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
-    match error {
-        ReadError::Changed { path: named, what, .. } if named == path => (reader, what),
-        other => panic!("{other:?}"),
+    let wrapped = wrapped(&reader);
+    for reader in &wrapped {
+        assert!(reader.check_unchanged().is_ok(), "{reader:?}");
     }
+    change(&path);
+    let said = wrapped.iter().map(|reader| {
+        let error = reader.check_unchanged().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("load the model again"), "{error}");
+        match error {
+            ReadError::Changed { path: named, what, .. } if named == path => what,
+            other => panic!("{reader:?}: {other:?}"),
+        }
+    });
+    let said: Vec<String> = said.collect();
+    assert!(said.iter().all(|what| *what == said[0]), "{said:?}");
+    (reader, said[0].clone())
+}
+
+/// The reader behind everything that hands calls on.
+fn wrapped(reader: &Arc<PositionalReader>) -> Vec<Box<dyn RecordReader>> {
+    use slotstream_testkit::reader as kit;
+    let new = || Arc::clone(reader);
+    vec![
+        Box::new(new()),
+        Box::new(Arc::new(new()) as Arc<dyn RecordReader>),
+        Box::new(Box::new(new()) as Box<dyn RecordReader>),
+        Box::new(kit::CountingReader::new(new())),
+        Box::new(kit::FaultyReader::new(new(), kit::Schedule::Never, std::io::ErrorKind::Other)),
+        Box::new(kit::ShortReader::new(new(), kit::Schedule::Never)),
+        Box::new(kit::TornReader::new(new(), kit::Schedule::Never)),
+        Box::new(kit::SlowReader::new(new(), Duration::ZERO)),
+    ]
 }
 
 #[test]

@@ -10,6 +10,7 @@ use slotstream_core::{
 
 use super::scenario::Scenario;
 use super::{Boxed, Broken};
+use crate::dice::Dice;
 
 /// The instances of one scenario.
 pub(super) struct Subjects {
@@ -24,24 +25,6 @@ pub(super) struct Subjects {
 impl Subjects {
     pub(super) fn new(make: &impl Fn() -> Boxed) -> Self {
         Self { lead: make(), twin: make(), reset: make(), heir: make() }
-    }
-}
-
-/// A xorshift generator: the same requests on every machine.
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `n`.
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        // The remainder is below n, which is a usize.
-        usize::try_from((self.0 >> 11) % n.max(1) as u64).unwrap_or(0)
-    }
-
-    fn percent(&mut self, chance: u32) -> bool {
-        self.below(100) < chance as usize
     }
 }
 
@@ -133,7 +116,7 @@ impl Play {
             squeezed: vec![false; slots],
             policies: Vec::new(),
             pass: 0,
-            dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            dice: Dice::new(seed),
         }
     }
 

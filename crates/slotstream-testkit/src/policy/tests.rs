@@ -1,6 +1,7 @@
 //! The suite finds every kind of unlawful policy, and passes a lawful one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use slotstream_core::{ExpertKey, Geometry, Incoming, Origin, RemoveCause, SlotView};
 

@@ -9,6 +9,7 @@ use slotstream_core::{Extent, FileId, ReadError, ReadRequest, RecordReader};
 
 use super::Violation;
 use super::files::Files;
+use crate::watch::panic_text;
 
 const OFFSETS: [u64; 13] =
     [0, 1, 3, 511, 512, 513, 4095, 4096, 4097, 16_383, 16_384, 65_535, 99_989];
@@ -56,7 +57,8 @@ impl Conformance {
     /// positions 2^31 and 2^32; nothing written beside the buffer; empty extents and files;
     /// errors and their numbers at the end of a file, for unknown files and for buffers of
     /// another length; that a reader works after an error; batches against single reads; eight
-    /// threads at once; `effective`, `path`, `alignment` and `issued_len`.
+    /// threads at once; `effective`, `path`, `alignment`, `issued_len`, and that
+    /// `check_unchanged` finds nothing where nothing changed.
     pub fn check(&self, make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) -> Vec<Violation> {
         let files = match Files::write(self.large) {
             Ok(files) => files,
@@ -114,11 +116,7 @@ pub fn assert_conforms(make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) {
 }
 
 fn panicked(case: &'static str, panic: Box<dyn std::any::Any + Send>) -> Violation {
-    let message = match panic.downcast_ref::<String>() {
-        Some(text) => text.clone(),
-        None => panic.downcast_ref::<&str>().map_or("no text", |text| *text).to_owned(),
-    };
-    Violation::Panicked { case, message }
+    Violation::Panicked { case, message: panic_text(panic) }
 }
 
 /// Drives one part of the contract and reports under the name it is given.
@@ -294,6 +292,9 @@ impl Suite<'_> {
             && alignment.length.is_power_of_two())
         {
             found.push(Violation::OddAlignment { alignment });
+        }
+        if let Err(source) = self.reader.check_unchanged() {
+            found.push(Violation::ClaimsChange { source });
         }
         let (file, _) = self.files.odd();
         for extent in [extent(file, 1, 511), extent(file, 4096, 4096)].into_iter().flatten() {

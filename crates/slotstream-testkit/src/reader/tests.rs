@@ -34,6 +34,7 @@ enum Flaw {
     ShiftedPaths,
     AlignmentOfThree,
     IssuesNothing,
+    ClaimsChange,
 }
 
 impl Plain {
@@ -128,6 +129,13 @@ impl RecordReader for Plain {
         if self.flaw == Flaw::IssuesNothing { 0 } else { extent.len() }
     }
 
+    fn check_unchanged(&self) -> Result<(), ReadError> {
+        match self.flaw {
+            Flaw::ClaimsChange => Err(ReadError::changed(&self.paths[0], "its colour")),
+            _ => Ok(()),
+        }
+    }
+
     fn path(&self, file: FileId) -> Option<&Path> {
         let shift = usize::from(self.flaw == Flaw::ShiftedPaths);
         self.paths.get(file.index() + shift).map(PathBuf::as_path)
@@ -152,7 +160,7 @@ fn a_lawful_reader_conforms_and_so_do_quiet_decorators() {
 #[test]
 fn every_flaw_is_found_and_named() {
     type Named = fn(&Violation) -> bool;
-    let flaws: [(Flaw, Named); 13] = [
+    let flaws: [(Flaw, Named); 14] = [
         (Flaw::SkipsOneByte, |v| matches!(v, Violation::WrongBytes { .. })),
         (Flaw::LeavesTheBuffer, |v| matches!(v, Violation::WrongBytes { index: 0, .. })),
         (Flaw::CountsNothingAtTheEnd, |v| matches!(v, Violation::WrongError { .. })),
@@ -166,6 +174,7 @@ fn every_flaw_is_found_and_named() {
         (Flaw::ShiftedPaths, |v| matches!(v, Violation::WrongPath { .. })),
         (Flaw::AlignmentOfThree, |v| matches!(v, Violation::OddAlignment { .. })),
         (Flaw::IssuesNothing, |v| matches!(v, Violation::TooFewIssued { .. })),
+        (Flaw::ClaimsChange, |v| matches!(v, Violation::ClaimsChange { .. })),
     ];
     for (flaw, named) in flaws {
         let found = small(flaw);

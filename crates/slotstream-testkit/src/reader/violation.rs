@@ -130,6 +130,13 @@ pub enum Violation {
         /// The answer.
         issued: u64,
     },
+    /// `check_unchanged` complains about files that nobody touched.
+    #[error("check_unchanged fails although no file changed")]
+    #[non_exhaustive]
+    ClaimsChange {
+        /// The reader's error.
+        source: ReadError,
+    },
     /// The reader panicked.
     #[error("{case}: the reader panicked: {message}")]
     #[non_exhaustive]

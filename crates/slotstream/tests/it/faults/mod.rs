@@ -2,6 +2,7 @@
 //! consistent pool, and right tokens afterwards.
 
 mod cancel;
+mod changed;
 
 mod foreign;
 mod reads;
