@@ -23,7 +23,7 @@ python=$folder/venv/bin/python
     --no-deps --require-hashes --requirement "$here/requirements.txt"
 
 "$python" "$here/rebuild.py" "$folder/qwen3.8"
-"$python" -B "$here/render_chat.py"
+"$python" "$here/render_chat.py"
 # The goldens of templates in general are still what Jinja2 makes of them.
 "$python" "$data/template/goldens.py" | cmp - "$data/template/goldens.json"
 

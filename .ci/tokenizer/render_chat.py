@@ -14,6 +14,7 @@ import sys
 import jinja2
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "crates/slotstream/tests/data"
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(DATA / "template"))
 from goldens import ENV  # noqa: E402  (the environment of transformers)
 
