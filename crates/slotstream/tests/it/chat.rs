@@ -123,6 +123,23 @@ fn typed_messages_equal_those_of_json() {
     assert_eq!(Some(text.as_str()), case["rendered"].as_str());
 }
 
+/// A template's work is bounded; a conversation that fills the longest context is far below.
+#[test]
+fn long_conversations_are_no_runaway_template() {
+    let words = "It is a truth universally acknowledged. ".repeat(5);
+    let turns = |i: usize| {
+        let call = ToolCall::parse("f", r#"{"a": [1, 2, {"b": null}]}"#).expect("JSON");
+        let said = format!("{i} {words}");
+        let answer = Message::assistant(said.clone()).with_reasoning("So.").with_tool_call(call);
+        [Message::user(said), answer, Message::tool("done")]
+    };
+    let messages: Vec<Message> = (0..4_000).flat_map(turns).collect();
+    let text = qwen().render(&messages, &ChatOptions::default()).expect("renders");
+    assert_eq!(text.matches("<|im_start|>").count(), 1 + messages.len() + 1);
+    assert_eq!(text.matches("{\"b\": null}").count(), 4_000);
+    assert!(text.len() > 2_000_000);
+}
+
 #[test]
 fn parts_are_texts_and_places_of_images() {
     let parts = vec![ContentPart::image(), ContentPart::text(" What? "), ContentPart::video()];
