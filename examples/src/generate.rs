@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use slotstream::core::ErrorKind;
+use slotstream::core::{CancelToken, ErrorKind};
 use slotstream::text::{ChatOptions, Message};
 use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
 
@@ -49,7 +49,7 @@ pub fn run(
         .cancel(console.cancel.clone())
         .progress(console.load_progress())
         .build()?;
-    let tokens = prompt.tokens(&engine, arguments.chat)?;
+    let tokens = prompt.tokens(&engine, arguments.chat, &console.cancel)?;
     let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
     let mut session = engine.session(options)?;
     if arguments.prints_prompt() {
@@ -87,13 +87,22 @@ impl Prompt {
     }
 
     /// The prompt's tokens, checked to leave room for at least one more.
-    fn tokens(self, engine: &Engine, chat: bool) -> Result<Vec<u32>, Failure> {
+    fn tokens(
+        self,
+        engine: &Engine,
+        chat: bool,
+        cancel: &CancelToken,
+    ) -> Result<Vec<u32>, Failure> {
+        let encode = |text: &str, add_special| {
+            Ok::<_, Error>(engine.tokenizer()?.encode_cancellable(text, add_special, cancel)?)
+        };
         let tokens = match self {
             Self::Ids(ids) => ids,
             Self::Text(text) if chat => {
-                engine.chat_tokens(&[Message::user(text)], &ChatOptions::default())?
+                let turns = [Message::user(text)];
+                encode(&engine.chat_text(&turns, &ChatOptions::default())?, false)?
             }
-            Self::Text(text) => engine.tokenizer()?.encode(&text, true).map_err(Error::from)?,
+            Self::Text(text) => encode(&text, true)?,
         };
         let (context, longest) = (engine.context(), engine.checkpoint().config());
         match tokens.len() {

@@ -98,7 +98,7 @@ pub fn run(
     console.progress &= !json;
     let source = Source::read(&arguments)?;
     let engine = build(&arguments, &source, console)?;
-    let windows = source.windows(&engine, &arguments)?;
+    let windows = source.windows(&engine, &arguments, &console.cancel)?;
     let (mut scored, mut passes) = (Vec::new(), PhaseMetrics::default());
     let total: usize = windows.iter().map(|window| window.tokens.len()).sum();
     let bar = console.bar(total as u64, "tokens", false);

@@ -117,6 +117,12 @@ impl Session {
         })
     }
 
+    /// What ends this session's work early.
+    #[cfg(feature = "text")]
+    pub(crate) const fn cancel_token(&self) -> &CancelToken {
+        &self.cancel
+    }
+
     /// Appends prompt tokens and runs them in chunks.
     ///
     /// # Errors

@@ -36,5 +36,5 @@ mod tokenizer;
 pub use error::TextError;
 pub use stop::StopMatcher;
 pub use stream::StreamDecoder;
-pub use template::{ChatOptions, ChatTemplate, Message};
+pub use template::{ChatOptions, ChatTemplate, ContentPart, Message, ToolCall};
 pub use tokenizer::Tokenizer;

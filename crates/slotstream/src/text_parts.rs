@@ -46,21 +46,30 @@ impl Engine {
         self.0.text.template.as_ref()
     }
 
-    /// Renders a conversation with the model's template and tokenizes it.
+    /// Renders a conversation with the model's template: the text that
+    /// [`chat_tokens`](Self::chat_tokens) encodes.
     ///
     /// # Errors
-    /// [`Error::Text`] when there is no template or it refuses, [`Error::NoTokenizer`].
-    pub fn chat_tokens(
-        &self,
-        messages: &[Message],
-        options: &ChatOptions,
-    ) -> Result<Vec<u32>, Error> {
+    /// [`Error::Text`] when there is no template or it refuses.
+    pub fn chat_text(&self, messages: &[Message], options: &ChatOptions) -> Result<String, Error> {
         let template = match &self.0.text.template {
             Some(template) => template,
             // Loading again names what is missing.
             None => &ChatTemplate::load(&self.0.folder, None)?,
         };
-        Ok(self.tokenizer()?.encode(&template.render(messages, options)?, false)?)
+        Ok(template.render(messages, options)?)
+    }
+
+    /// Renders a conversation with the model's template and tokenizes it.
+    ///
+    /// # Errors
+    /// As [`chat_text`](Self::chat_text), and [`Error::NoTokenizer`].
+    pub fn chat_tokens(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Result<Vec<u32>, Error> {
+        Ok(self.tokenizer()?.encode(&self.chat_text(messages, options)?, false)?)
     }
 
     /// The sampling that `generation_config.json` recommends.
@@ -146,12 +155,13 @@ impl Session {
         Ok(TextIter { tokens, decoder, stops, flushed: false })
     }
 
-    /// Tokenizes a prompt and runs it.
+    /// Tokenizes a prompt and runs it; the session's cancel token ends both.
     ///
     /// # Errors
     /// [`Error::NoTokenizer`], [`Error::Text`], and as [`Session::prefill`].
     pub fn prefill_text(&mut self, prompt: &str) -> Result<(), Error> {
-        let tokens = self.engine().tokenizer()?.encode(prompt, true)?;
+        let tokenizer = self.engine().tokenizer()?;
+        let tokens = tokenizer.encode_cancellable(prompt, true, self.cancel_token())?;
         self.prefill(&tokens)
     }
 }

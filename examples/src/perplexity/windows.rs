@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use slotstream::core::CancelToken;
 use slotstream::{Engine, Error};
 
 use super::Arguments;
@@ -68,12 +69,15 @@ impl Source {
         self,
         engine: &Engine,
         arguments: &Arguments,
+        cancel: &CancelToken,
     ) -> Result<Vec<Window>, Failure> {
         let context = engine.context();
         let (name, tokens, window, stride) = match self {
             Self::Ids { tensor, width, ids } => (tensor, ids, width, width),
             Self::Text { path, text, window, stride } => {
-                let tokens = engine.tokenizer()?.encode(&text, true).map_err(Error::from)?;
+                let tokenizer = engine.tokenizer()?;
+                let tokens = tokenizer.encode_cancellable(&text, true, cancel);
+                let tokens = tokens.map_err(Error::from)?;
                 let window = window.unwrap_or(WINDOW.min(context));
                 (path.display().to_string(), tokens, window, stride.unwrap_or(window))
             }

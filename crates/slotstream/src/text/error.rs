@@ -27,11 +27,11 @@ pub enum TextError {
         /// The path.
         path: PathBuf,
     },
-    /// No thread could be started to compile a template.
-    #[error("no thread could be started to compile {}", path.display())]
+    /// No thread could be started to compile a template, or to encode a long text.
+    #[error("no thread could be started to work with {}", path.display())]
     #[non_exhaustive]
     Thread {
-        /// The template's file.
+        /// The file of the template or tokenizer.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -94,6 +94,15 @@ pub enum TextError {
         bytes: usize,
         /// The tokenizer's reason.
         source: Source,
+    },
+    /// Encoding a text was cancelled.
+    #[error("cancelled while a text of {bytes} bytes was encoded with {}", path.display())]
+    #[non_exhaustive]
+    Cancelled {
+        /// The tokenizer file.
+        path: PathBuf,
+        /// Length of the text in bytes.
+        bytes: usize,
     },
     /// The tokenizer refused token ids.
     #[error("cannot decode {ids} token ids with {}", path.display())]
@@ -189,6 +198,15 @@ pub enum TextError {
         /// The name.
         name: String,
     },
+    /// The arguments of a tool call are a text that is no JSON object.
+    #[error("the arguments of the call of {function:?} must be a JSON object")]
+    #[non_exhaustive]
+    Arguments {
+        /// Name of the function.
+        function: String,
+        /// The parser's reason.
+        source: Source,
+    },
     /// A JSON message is no object with a string `role`.
     #[error("a chat message must be a JSON object with a string \"role\", not {found}")]
     #[non_exhaustive]
@@ -211,6 +229,7 @@ impl TextError {
                 _ => ErrorKind::Transient,
             },
             Self::Thread { .. } => ErrorKind::Transient,
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::TooLarge { .. }
             | Self::Json { .. }
             | Self::Field { .. }
@@ -226,6 +245,7 @@ impl TextError {
             | Self::TemplateRender { .. }
             | Self::Refused { .. }
             | Self::ReservedVariable { .. }
+            | Self::Arguments { .. }
             | Self::Message { .. } => ErrorKind::User,
         }
     }

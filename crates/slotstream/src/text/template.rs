@@ -8,8 +8,10 @@ mod python;
 mod strftime;
 #[cfg(test)]
 mod tests;
+mod tool_call;
 
 pub use message::Message;
+pub use tool_call::{ContentPart, ToolCall};
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -57,6 +59,27 @@ impl Default for ChatOptions {
 }
 
 impl ChatOptions {
+    /// Adds a tool: a function description in the form of the `OpenAI` API, whole.
+    #[must_use]
+    pub fn with_tool(mut self, tool: impl Into<Value>) -> Self {
+        self.tools.push(tool.into());
+        self
+    }
+
+    /// Whether to end with the head of an assistant turn.
+    #[must_use]
+    pub const fn with_generation_prompt(mut self, add: bool) -> Self {
+        self.add_generation_prompt = add;
+        self
+    }
+
+    /// Chooses one of several named templates.
+    #[must_use]
+    pub fn with_template(mut self, name: impl Into<String>) -> Self {
+        self.template = Some(name.into());
+        self
+    }
+
     /// Sets a further template variable.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {

@@ -8,14 +8,25 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 use serde::de::IgnoredAny;
+use slotstream_core::CancelToken;
 use tokenizers::DecoderWrapper;
 
 use super::TextError;
 
 /// The most that is read of a `tokenizer.json`; that of a 248,077-token vocabulary has 13 MB.
 const FILE_LIMIT: u64 = 256 << 20;
+
+/// Longest text in bytes that is encoded without looking at the cancel token in between: some
+/// hundredths of a second.
+const SHORT: usize = 64 << 10;
+
+/// How often a caller that waits for a long text looks at its cancel token.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Text to token ids and back, by a Hugging Face `tokenizer.json`. Cloning is cheap.
 #[derive(Clone)]
@@ -79,6 +90,44 @@ impl Tokenizer {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(source) => {
                 Err(TextError::Encode { path: self.shared.path.clone(), bytes: text.len(), source })
+            }
+        }
+    }
+
+    /// [`encode`](Self::encode), given up when `cancel` is set.
+    ///
+    /// The ids are those of `encode`: the text is not cut, it is encoded on a thread of its own
+    /// (from 64 KiB on). After a cancellation this thread works on unheard until it is done, on its
+    /// copy of the text; nothing waits for it.
+    ///
+    /// # Errors
+    /// [`TextError::Cancelled`]; [`TextError::Thread`] if the thread cannot be started; as `encode`.
+    pub fn encode_cancellable(
+        &self,
+        text: &str,
+        add_special: bool,
+        cancel: &CancelToken,
+    ) -> Result<Vec<u32>, TextError> {
+        let cancelled =
+            || TextError::Cancelled { path: self.shared.path.clone(), bytes: text.len() };
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        if text.len() < SHORT {
+            return self.encode(text, add_special);
+        }
+        let (sender, receiver) = sync_channel(1);
+        let (tokenizer, copy) = (self.clone(), text.to_owned());
+        // Nobody listens any more after a cancellation.
+        let work = move || drop(sender.send(tokenizer.encode(&copy, add_special)));
+        let spawned = thread::Builder::new().name("slotstream-encode".into()).spawn(work);
+        spawned.map_err(|source| TextError::Thread { path: self.shared.path.clone(), source })?;
+        match receive(&receiver, cancel) {
+            Ok(encoded) => encoded,
+            Err(RecvTimeoutError::Timeout) => Err(cancelled()),
+            Err(source @ RecvTimeoutError::Disconnected) => {
+                let (path, bytes) = (self.shared.path.clone(), text.len());
+                Err(TextError::Encode { path, bytes, source: source.into() })
             }
         }
     }
@@ -148,6 +197,16 @@ impl std::fmt::Debug for Tokenizer {
             .field("path", &self.shared.path)
             .field("id_bound", &self.shared.ids)
             .finish_non_exhaustive()
+    }
+}
+
+/// Waits for a value; a cancellation is the only timeout.
+fn receive<T>(receiver: &Receiver<T>, cancel: &CancelToken) -> Result<T, RecvTimeoutError> {
+    loop {
+        match receiver.recv_timeout(POLL) {
+            Err(RecvTimeoutError::Timeout) if !cancel.is_cancelled() => {}
+            received => return received,
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! The engine on the bundled trained model.
 
+#[cfg(feature = "text")]
+mod chat;
 mod faults;
 mod law1;
 mod plan;
+#[cfg(feature = "text")]
+mod real_tokenizer;
 mod rig;
 mod sessions;
 #[cfg(feature = "text")]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::ToolCall;
+use super::tool_call::parse_arguments;
 use crate::text::TextError;
 
 /// One message: a `role`, usually `content`, and whatever else the template knows
@@ -51,6 +53,51 @@ impl Message {
     /// An `assistant` message.
     pub fn assistant(content: impl Into<Value>) -> Self {
         Self::new("assistant", content)
+    }
+
+    /// A `tool` message: what a called function answered.
+    pub fn tool(content: impl Into<Value>) -> Self {
+        Self::new("tool", content)
+    }
+
+    /// Sets `reasoning_content`: what a thinking model thought before this answer.
+    #[must_use]
+    pub fn with_reasoning(self, reasoning: impl Into<String>) -> Self {
+        self.with("reasoning_content", reasoning.into())
+    }
+
+    /// Appends a call to `tool_calls`.
+    #[must_use]
+    pub fn with_tool_call(mut self, call: ToolCall) -> Self {
+        let call = Value::from(call);
+        match self.fields.get_mut("tool_calls") {
+            Some(Value::Array(calls)) => calls.push(call),
+            _ => self = self.with("tool_calls", vec![call]),
+        }
+        self
+    }
+
+    /// Makes objects of the `arguments` of `tool_calls` that are JSON texts.
+    ///
+    /// The `OpenAI` API sends them as texts; templates want objects, and take a text for no
+    /// arguments or refuse it. An empty text becomes an object without keys.
+    ///
+    /// # Errors
+    /// [`TextError::Arguments`] if such a text is no JSON object.
+    pub fn with_parsed_arguments(mut self) -> Result<Self, TextError> {
+        let calls = self.fields.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for call in calls.into_iter().flatten() {
+            // The wrapper `{"type": "function", "function": {...}}` may be absent.
+            let wrapped = call.get("function").is_some();
+            let function = if wrapped { call.get_mut("function") } else { Some(call) };
+            let Some(function) = function.and_then(Value::as_object_mut) else { continue };
+            if let Some(Value::String(text)) = function.get("arguments") {
+                let name = function.get("name").and_then(Value::as_str).unwrap_or_default();
+                let arguments = parse_arguments(name, text)?;
+                function.insert("arguments".into(), Value::Object(arguments));
+            }
+        }
+        Ok(self)
     }
 
     /// Sets a further field. The role stays a text: setting `role` sets its text form.

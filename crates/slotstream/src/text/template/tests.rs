@@ -55,34 +55,6 @@ fn snippets_render_as_in_transformers() {
 }
 
 #[test]
-fn conversations_render_as_in_transformers() {
-    let source = std::fs::read_to_string(data("template/agent.jinja")).unwrap();
-    let agent = template(&source);
-    let golden = goldens();
-    let chats = golden["chats"].as_array().unwrap();
-    assert_eq!(chats.len(), 17);
-    for chat in chats {
-        let messages: Vec<Message> = serde_json::from_value(chat["messages"].clone()).unwrap();
-        let mut options = ChatOptions::default();
-        for (name, value) in chat.as_object().unwrap() {
-            match name.as_str() {
-                "messages" | "rendered" | "refused" => {}
-                "tools" => options.tools = value.as_array().unwrap().clone(),
-                "add_generation_prompt" => options.add_generation_prompt = value == true,
-                _ => options = options.with(name, value.clone()),
-            }
-        }
-        match agent.render(&messages, &options) {
-            Ok(text) => assert_eq!(Some(text.as_str()), chat["rendered"].as_str(), "{chat}"),
-            Err(TextError::Refused { message, .. }) => {
-                assert_eq!(Some(message.as_str()), chat["refused"].as_str(), "{chat}");
-            }
-            Err(error) => panic!("{}", causes(&error)),
-        }
-    }
-}
-
-#[test]
 fn the_bundled_template_encodes_as_the_reference() {
     let template = ChatTemplate::load(&bundled_folder(), None).unwrap();
     let text =

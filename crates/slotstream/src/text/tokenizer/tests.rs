@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use slotstream_core::ErrorKind;
 
-use super::Tokenizer;
+use super::{CancelToken, RecvTimeoutError, SHORT, Tokenizer, receive};
 use crate::text::TextError;
 
 pub(in crate::text) fn bundled_folder() -> PathBuf {
@@ -98,6 +98,38 @@ fn long_runs_are_split_like_short_ones() {
             assert!(ids.ends_with(&tail), "{unit:?} x {count}");
         }
     }
+}
+
+#[test]
+fn a_cancelled_text_is_given_up_and_others_keep_their_ids() {
+    let cancel = CancelToken::new();
+    let words = "It is a truth universally acknowledged, 12345.\n";
+    for text in ["", "hi", &words.repeat(SHORT / words.len() + 1)] {
+        let ids = BUNDLED.encode_cancellable(text, false, &cancel).unwrap();
+        assert_eq!(ids, BUNDLED.encode(text, false).unwrap());
+    }
+    cancel.cancel();
+    let error = BUNDLED.encode_cancellable("hi", false, &cancel).unwrap_err();
+    assert!(matches!(error, TextError::Cancelled { bytes: 2, .. }), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn waiting_ends_by_a_value_a_cancellation_or_a_dead_thread() {
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+    let cancel = CancelToken::new();
+    let later = cancel.clone();
+    let waiting = std::thread::spawn(move || receive::<u8>(&receiver, &later));
+    cancel.cancel();
+    assert_eq!(waiting.join().unwrap(), Err(RecvTimeoutError::Timeout));
+    drop(sender);
+
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+    sender.send(5).unwrap();
+    // Work that is done counts, even if it came with the cancellation.
+    assert_eq!(receive(&receiver, &cancel), Ok(5));
+    drop(sender);
+    assert_eq!(receive(&receiver, &CancelToken::new()), Err(RecvTimeoutError::Disconnected));
 }
 
 #[test]

@@ -6,6 +6,7 @@ The environment is that of transformers' chat templates: a sandbox with trim_blo
 lstrip_blocks, loop controls, and a tojson that is json.dumps without ASCII escapes.
 """
 
+import datetime
 import json
 import pathlib
 import sys
@@ -30,6 +31,7 @@ ENV = ImmutableSandboxedEnvironment(
 )
 ENV.filters["tojson"] = tojson
 ENV.globals["raise_exception"] = raise_exception
+ENV.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
 
 VALUES = {
     "n": 3, "big": 12345678901234567890, "minus": -7, "yes": True, "no": False, "nil": None,
@@ -157,4 +159,5 @@ def main():
     json.dump(golden, sys.stdout, ensure_ascii=False, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()
