@@ -10,6 +10,7 @@ use slotstream::core::CancelToken;
 use slotstream::qwen::LoadProgress;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::{Failure, describe};
 
@@ -93,7 +94,10 @@ impl<'a> Console<'a> {
 pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>) -> ExitCode {
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // A span is one line, with its times, when it closes.
+    let spans = FmtSpan::CLOSE;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_span_events(spans);
+    log.with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).init();
     let mut out = io::stdout().lock();
     let mut console = Console::new(&mut out);
     console.progress = io::stderr().is_terminal();

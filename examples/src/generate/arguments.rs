@@ -20,7 +20,8 @@ use crate::{EngineArguments, Failure};
     version,
     allow_negative_numbers = true,
     group(ArgGroup::new("what").args(["prompt", "prompt_file", "prompt_ids"])),
-    after_help = "RUST_LOG=debug logs what the engine does. Ctrl-C ends with the figures so far."
+    after_help = "RUST_LOG=debug logs what the engine does and each pass with its times, \
+                  RUST_LOG=trace also each layer and read. Ctrl-C ends with the figures so far."
 )]
 #[non_exhaustive]
 pub struct Arguments {

@@ -106,6 +106,62 @@ fn the_log_goes_where_rust_log_says() {
 }
 
 #[test]
+fn spans_are_shown_with_their_times() {
+    let mut command = Command::new(program("generate"));
+    command.args(["--quiet", "--max-tokens", "2"]).env("RUST_LOG", "trace");
+    let log = text(&command.output().unwrap().stderr);
+    for span in ["load{", "pass{", "layer{", "read{"] {
+        let line = log.lines().find(|line| line.contains(span) && line.contains("time.busy"));
+        assert!(line.is_some(), "no {span}...}} closes in: {}", &log[..log.len().min(2000)]);
+    }
+}
+
+/// Runs an example from the root of the checkout, where its default paths are seen from.
+fn from_root(name: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program(name));
+    command.args(arguments).current_dir("..").env_remove("SLOTSTREAM_MODEL");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn parts_wired_by_hand_give_the_tokens_of_the_engine() {
+    let flags = ["--quiet", "--max-tokens", "24"];
+    let engine = last_object(&from_root("generate", &flags))["tokens"].to_string();
+    for flags in [&[][..], &["--slots", "18"], &["--policy", "layer-local:lru"]] {
+        let own = from_root("compose", &[&["--ids", "--max-tokens", "24"], flags].concat());
+        assert_eq!(own.replace([' ', '\n'], ""), engine, "{flags:?}");
+    }
+    let shown = from_root("compose", &["--max-tokens", "4"]);
+    assert!(shown.starts_with("CHAPTER II\n\nMr. Darcy irremedi"), "{shown}");
+}
+
+#[test]
+fn a_graph_of_ones_own_does_not_see_the_size_of_its_pool() {
+    let shown = from_root("own_graph", &[]);
+    let results: Vec<_> = shown.lines().filter_map(|line| line.split_once("result ")).collect();
+    assert_eq!(results.len(), 2, "{shown}");
+    assert_eq!(results[0].1, results[1].1, "{shown}");
+    assert_ne!(results[0].0, results[1].0, "the smaller pool hits less: {shown}");
+}
+
+#[test]
+fn the_program_of_the_readme() {
+    let shown = from_root("embed", &[]);
+    let object = last_object(&from_root("generate", &["--quiet", "--max-tokens", "32"]));
+    assert!(shown.contains(object["text"].as_str().expect("text")), "{shown}");
+    let readme = std::fs::read_to_string("../README.md").unwrap();
+    let source = std::fs::read_to_string("examples/embed.rs").unwrap();
+    let (_, source) = source.split_once("\n\n").expect("a line that says what it is");
+    assert!(readme.contains(&format!("```rust,no_run\n{source}```\n")), "README.md has other code");
+    // What the README says of the three.
+    let lines = |name: &str| std::fs::read_to_string(name).unwrap().lines().count();
+    assert!(source.lines().count() <= 20);
+    assert!(lines("examples/compose.rs") < 150 && lines("examples/own_graph.rs") < 100);
+}
+
+#[test]
 fn an_interrupt_ends_with_the_figures_so_far() {
     let mut child = Command::new(program("generate"))
         .args(["--json", "--ignore-eos", "--max-tokens", "4000"])
