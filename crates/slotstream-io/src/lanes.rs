@@ -7,16 +7,14 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle, current};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
 use slotstream_core::{Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader};
 
 use self::backlog::{Backlog, Next};
 use self::busy::BusyClock;
 use crate::IoError;
+use crate::sync::{AtomicU64, Builder, Condvar, JoinHandle, Mutex, Ordering, current};
 
 /// A fixed number of threads, the lanes, over one reader.
 ///

@@ -65,6 +65,8 @@ mod positional;
 mod retry;
 #[cfg(unix)]
 mod scratch;
+#[cfg(unix)]
+mod sync;
 
 #[cfg(unix)]
 pub use aligned::AlignedBuf;

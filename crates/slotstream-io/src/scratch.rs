@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use slotstream_core::{Landing, ReadError};
 
+use crate::sync::{Condvar, Mutex};
 use crate::{AlignedBuf, IoError};
 
 /// Hands out pages of one size and takes them back; never more than a fixed number of them.
