@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use slotstream_core::{PIECE_ORDER, RecordLayout, SlotId, Tick};
 
 use crate::Error;
 use crate::slab::Slab;
+use crate::sync::RwLock;
 
 /// Most bytes of one slab.
 const SLAB_BYTES: usize = 1 << 30;
@@ -240,7 +240,7 @@ impl PieceLease {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use slotstream_core::{AffineFormat, ExpertShape};

@@ -34,6 +34,7 @@ mod ops;
 mod paged;
 mod provider;
 mod slab;
+mod sync;
 mod weights;
 
 pub use arena::{PieceLease, Reading, SlotArena, SlotLease};

@@ -2,12 +2,12 @@
 #![expect(unsafe_code, reason = "slots are written by lanes while other slots are read")]
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::Error;
 use crate::arena::PieceLease;
+use crate::sync::{AtomicU32, Ordering};
 
 /// State of a slot that is being written; smaller numbers count readers.
 const WRITING: u32 = u32::MAX;

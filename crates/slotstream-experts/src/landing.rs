@@ -1,12 +1,11 @@
 //! Where the nine pieces of a record land.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
 
-use parking_lot::Mutex;
 use slotstream_candle::{PieceLease, SlotLease};
 use slotstream_core::{CancelToken, Extent, Job, Landing, PIECE_ORDER, ReadError};
+
+use crate::sync::{AtomicUsize, Mutex, Ordering, Sender};
 
 /// A record that has landed: its number within the wave, and the first piece that failed.
 pub(crate) struct Landed {

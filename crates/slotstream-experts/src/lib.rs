@@ -29,40 +29,14 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod index;
 mod landing;
+mod metrics;
 mod provider;
 mod route;
-
-use std::time::Duration;
-
-use slotstream_core::{ExpertKey, Extent};
+mod sync;
 
 pub use error::ExpertsError;
+pub use index::RecordIndex;
+pub use metrics::ExpertMetrics;
 pub use provider::{StreamingBuilder, StreamingExperts};
-
-/// Says where the pieces of a record lie.
-pub trait RecordIndex: Send + Sync + std::fmt::Debug {
-    /// The nine pieces of a record in [`slotstream_core::PIECE_ORDER`]; `None` when there is no
-    /// such record.
-    fn pieces(&self, key: ExpertKey) -> Option<[Extent; 9]>;
-
-    /// The tensor that an extent belongs to, for messages.
-    fn tensor(&self, extent: &Extent) -> Option<String> {
-        let _ = extent;
-        None
-    }
-}
-
-/// What a provider waited for and guessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExpertMetrics {
-    /// Time in which nothing could be computed because a record had not landed.
-    pub wait: Duration,
-    /// Records whose reads were queued.
-    pub records_read: u64,
-    /// Waves beyond the first of each layer.
-    pub waves: u64,
-    /// Predictions of the forecaster.
-    pub predictions: u64,
-}

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Instant;
 
 use candle_core::{DType, Tensor};
@@ -16,6 +15,7 @@ use slotstream_core::{
 
 use crate::landing::{Landed, PieceFault, jobs};
 use crate::route::Grouped;
+use crate::sync::{Receiver, Sender, TryRecvError, channel};
 use crate::{ExpertMetrics, ExpertsError, RecordIndex};
 
 /// Streams experts: joins a slot pool, slot memory, a read queue and a forecaster into an

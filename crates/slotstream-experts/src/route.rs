@@ -72,7 +72,7 @@ impl Grouped {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use slotstream_core::{LayerIdx, PassId, Phase, SessionId, Step};

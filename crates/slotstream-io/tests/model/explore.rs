@@ -23,7 +23,7 @@ pub(crate) fn explore(
         scenario();
     });
     let orders = orders.load(Ordering::Relaxed);
-    println!("{orders} orders with up to {preemptions} preemptions");
+    eprintln!("{orders} orders with up to {preemptions} preemptions");
     assert!(orders >= least, "only {orders} orders were explored, expected {least}");
 }
 

@@ -62,11 +62,16 @@ enum End {
 
 /// What became of the jobs of a run, by their position.
 #[derive(Clone)]
-struct Book(Arc<(Mutex<Vec<(u64, End)>>, Tally)>);
+struct Book(Arc<Entries>);
+
+struct Entries {
+    ends: Mutex<Vec<(u64, End)>>,
+    tally: Tally,
+}
 
 impl Book {
     fn new() -> Self {
-        Self(Arc::new((Mutex::default(), Tally::new())))
+        Self(Arc::new(Entries { ends: Mutex::default(), tally: Tally::new() }))
     }
 
     /// A job that reads one byte at `at`; what `then` does comes after the end was noted.
@@ -82,12 +87,12 @@ impl Book {
     }
 
     fn wait_for(&self, ends: usize) {
-        self.0.1.wait_for(ends);
+        self.0.tally.wait_for(ends);
     }
 
     /// How the jobs 0, 1, ... `jobs` - 1 ended: each exactly once.
     fn ends(&self, jobs: u64) -> Vec<End> {
-        let mut ends = lock(&self.0.0).clone();
+        let mut ends = lock(&self.0.ends).clone();
         ends.sort_by_key(|(at, _)| *at);
         let positions: Vec<u64> = ends.iter().map(|(at, _)| *at).collect();
         assert_eq!(positions, (0..jobs).collect::<Vec<_>>(), "each job ends once: {ends:?}");
@@ -106,8 +111,8 @@ struct Note {
 impl Note {
     fn end(&mut self, end: End) {
         if let Some(book) = self.book.take() {
-            lock(&book.0.0).push((self.at, end));
-            book.0.1.add();
+            lock(&book.0.ends).push((self.at, end));
+            book.0.tally.add();
         }
     }
 }

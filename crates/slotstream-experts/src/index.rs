@@ -1,0 +1,16 @@
+//! Where records lie.
+
+use slotstream_core::{ExpertKey, Extent};
+
+/// Says where the pieces of a record lie.
+pub trait RecordIndex: Send + Sync + std::fmt::Debug {
+    /// The nine pieces of a record in [`slotstream_core::PIECE_ORDER`]; `None` when there is no
+    /// such record.
+    fn pieces(&self, key: ExpertKey) -> Option<[Extent; 9]>;
+
+    /// The tensor that an extent belongs to, for messages.
+    fn tensor(&self, extent: &Extent) -> Option<String> {
+        let _ = extent;
+        None
+    }
+}

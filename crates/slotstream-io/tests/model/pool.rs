@@ -1,0 +1,92 @@
+//! Claims of a pool that is cleared while their records are being written.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::thread;
+use slotstream_cache::{Abort, CacheError, Claim, Lru, SlotPool};
+use slotstream_core::{ExpertIdx, ExpertKey, Geometry, LayerIdx, Origin, SlotId};
+
+use crate::explore::explore;
+use crate::rig::{layout, mark, record_in};
+use crate::{SlotArena, SlotLease};
+
+/// A pool behind a lock, and the memory of its slots.
+struct Shared {
+    pool: Mutex<SlotPool<Lru>>,
+    arena: SlotArena,
+}
+
+fn key(expert: u16) -> ExpertKey {
+    ExpertKey::new(LayerIdx::new(0), ExpertIdx::new(expert))
+}
+
+impl Shared {
+    fn new() -> Self {
+        let geometry = Geometry::new(1, 4, 1).expect("legal");
+        let pool = SlotPool::unfloored(geometry, 1, Lru::new()).expect("one slot");
+        Self { pool: Mutex::new(pool), arena: SlotArena::new(layout(), 1).expect("one slot") }
+    }
+
+    fn pool(&self) -> loom::sync::MutexGuard<'_, SlotPool<Lru>> {
+        self.pool.lock().expect("nobody panics while holding it")
+    }
+
+    /// Writes every piece of the claimed record, then publishes it. Whether it was still wanted.
+    fn fill(&self, claim: Claim, lease: SlotLease) -> bool {
+        let record = claim.key().expert().index();
+        for (piece, mut lease) in lease.into_pieces().into_iter().enumerate() {
+            lease.bytes().fill(mark(record, piece));
+        }
+        match self.pool().publish(claim) {
+            Ok(()) => true,
+            Err(CacheError::StaleClaim { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What is visible is whole.
+    fn look(&self) {
+        let pool = self.pool();
+        if let Some(key) = pool.key(SlotId::new(0)) {
+            let reading = self.arena.read(&[SlotId::new(0)]).expect("nobody writes to it");
+            let bytes = reading.record(SlotId::new(0)).expect("it was lent");
+            assert_eq!(record_in(&layout(), bytes), key.expert().index());
+        }
+    }
+}
+
+/// A record is claimed, the pool is cleared, and the same slot is claimed for another record,
+/// while the first is being written and published.
+#[test]
+fn a_claim_from_before_a_clear_publishes_nothing() {
+    explore(5, 500, || {
+        let shared = Arc::new(Shared::new());
+        let claim = shared.pool().claim(key(0), Origin::Demand).expect("the slot is free");
+        let lease = shared.arena.lease(claim.slot(), claim.after()).expect("nobody has it");
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.fill(claim, lease))
+        };
+        shared.look();
+        shared.pool().clear();
+        let claim = shared.pool().claim(key(1), Origin::Demand).expect("the slot is free");
+        let mut second = false;
+        match shared.arena.lease(claim.slot(), claim.after()) {
+            Ok(lease) => {
+                shared.look();
+                second = shared.fill(claim, lease);
+                assert!(second, "nobody cleared the pool since");
+            }
+            // The first record is still being written.
+            Err(_) => shared.pool().abort(claim, Abort::Withdrawn).expect("its own claim"),
+        }
+        shared.look();
+        writer.join().expect("it does not panic");
+        shared.look();
+        let pool = shared.pool();
+        assert_eq!(pool.is_resident(key(1)), second);
+        assert!(!pool.is_resident(key(0)), "it was cleared away, or came too late");
+        pool.validate().expect("the tables agree");
+    });
+}
