@@ -20,6 +20,20 @@ impl fmt::Display for Names<'_> {
     }
 }
 
+/// A number of things: `1 tensor`, `2 tensors`.
+struct Count(usize, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.0, self.1, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// The verb that goes with so many things.
+const fn are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 /// Why a checkpoint was refused. Every variant names the file or folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -45,6 +59,13 @@ pub enum CheckpointError {
         expected: &'static str,
         /// What is there.
         found: &'static str,
+    },
+    /// A symbolic link that leads back to itself.
+    #[error("{} is a loop of symbolic links; download the file again", path.display())]
+    #[non_exhaustive]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
     },
     /// A JSON file is larger than anything sensible.
     #[error("{} has {found} bytes, the limit is {limit}", path.display())]
@@ -184,8 +205,9 @@ pub enum CheckpointError {
     },
     /// Files that should be there are not.
     #[error(
-        "{}: {} of {total} shards are missing: {}; download them again",
-        folder.display(), missing.len(), Names(missing)
+        "{}: {} of {} {} missing: {}; download {} again",
+        folder.display(), missing.len(), Count(*total, "shard"), are(missing.len()), Names(missing),
+        if missing.len() == 1 { "it" } else { "them" }
     )]
     #[non_exhaustive]
     MissingShards {
@@ -224,8 +246,8 @@ pub enum CheckpointError {
     },
     /// A tensor that the index names and the file does not have.
     #[error(
-        "{}: the index puts {} tensors here that the file does not have: {}",
-        path.display(), tensors.len(), Names(tensors)
+        "{}: the index puts {} here that the file does not have: {}",
+        path.display(), Count(tensors.len(), "tensor"), Names(tensors)
     )]
     #[non_exhaustive]
     NotInShard {
@@ -236,8 +258,8 @@ pub enum CheckpointError {
     },
     /// A tensor that a file has and the index does not name.
     #[error(
-        "{}: {} tensors are in this file but not in the index: {}",
-        path.display(), tensors.len(), Names(tensors)
+        "{}: {} in this file {} not in the index: {}",
+        path.display(), Count(tensors.len(), "tensor"), are(tensors.len()), Names(tensors)
     )]
     #[non_exhaustive]
     NotInIndex {
@@ -425,7 +447,10 @@ pub enum CheckpointError {
         found: usize,
     },
     /// Tensors that the config asks for are not there.
-    #[error("{}: {} tensors are missing: {}", folder.display(), tensors.len(), Names(tensors))]
+    #[error(
+        "{}: {} {} missing: {}",
+        folder.display(), Count(tensors.len(), "tensor"), are(tensors.len()), Names(tensors)
+    )]
     #[non_exhaustive]
     MissingTensors {
         /// The folder.
@@ -450,8 +475,9 @@ pub enum CheckpointError {
     },
     /// Tensors that nothing in the model uses.
     #[error(
-        "{}: {} tensors belong to no part of the model: {}; loading would ignore them",
-        folder.display(), tensors.len(), Names(tensors)
+        "{}: {} of no part of the model: {}; loading would ignore {}",
+        folder.display(), Count(tensors.len(), "tensor"), Names(tensors),
+        if tensors.len() == 1 { "it" } else { "them" }
     )]
     #[non_exhaustive]
     UnmappedTensors {
@@ -570,6 +596,25 @@ pub enum CheckpointError {
         folder: PathBuf,
         /// The tensor.
         tensor: String,
+    },
+    /// A weight that is not a number, or infinite.
+    #[error(
+        "{}: `{tensor}` holds {value} as value {index}, at byte {offset} of the file: the file is \
+         damaged; download it again",
+        path.display()
+    )]
+    #[non_exhaustive]
+    NotFinite {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor, as written in the file.
+        tensor: String,
+        /// Number of the value in the tensor, from 0.
+        index: u64,
+        /// Its first byte in the file.
+        offset: u64,
+        /// The value.
+        value: f32,
     },
     /// A word that names no norm form.
     #[error("norm form `{found}`: expected `raw` or `folded`")]

@@ -5,6 +5,7 @@
 //!   purpose.
 //! - [`checkpoint`] writes, rewrites and damages checkpoints of any shape, so that tests need no
 //!   large files.
+//! - [`mutate`] changes bytes at random, for property tests and fuzzers of readers of files.
 //!
 //! It measures nothing: a lawful policy may still be a bad one. It has no checks for forecasters
 //! yet, and no shipped crate depends on it.
@@ -37,5 +38,6 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+pub mod mutate;
 pub mod policy;
 pub mod reader;
