@@ -94,6 +94,7 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    leave_out_caught_panics();
     let mut out = io::stdout().lock();
     let mut console = Console::new(&mut out);
     console.progress = io::stderr().is_terminal();
@@ -102,12 +103,30 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
     let code = match result {
         Ok(Ended::Done) => 0,
         Ok(Ended::Interrupted) => INTERRUPTED,
+        // Help that was asked for is output, and may fail to be written like any other.
+        Err(Failure::Usage(usage)) if !usage.use_stderr() => match print(&usage) {
+            Ok(()) => 0,
+            Err(error) => {
+                show(&error);
+                error.exit_code()
+            }
+        },
         Err(error) => {
             show(&error);
             error.exit_code()
         }
     };
     ExitCode::from(code)
+}
+
+/// Panics of the tokenizers library on damaged files become errors, which are shown as such.
+fn leave_out_caught_panics() {
+    let shown = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !slotstream::text::panics_are_caught() {
+            shown(panic);
+        }
+    }));
 }
 
 fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
@@ -119,6 +138,10 @@ fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
         cancel.cancel();
     };
     ctrlc::set_handler(handler).map_err(|source| Failure::Interrupt { source })
+}
+
+fn print(help: &clap::Error) -> Result<(), Failure> {
+    help.print().and_then(|()| io::stdout().flush()).map_err(Failure::output)
 }
 
 fn show(error: &Failure) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use slotstream::{Engine, Error};
 
 use super::Arguments;
-use crate::generate::read_text;
+use crate::prompt::read_text;
 use crate::{Failure, read_windows};
 
 /// Held-out windows of the bundled model, seen from the repository's root.

@@ -1,8 +1,9 @@
 //! What can go wrong with text and with the files that describe it.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use slotstream_checkpoint::CheckpointError;
 use slotstream_core::ErrorKind;
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -19,6 +20,39 @@ pub enum TextError {
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
+    },
+    /// A symbolic link that leads back to itself.
+    #[error("{} is a loop of symbolic links; download the file again", path.display())]
+    #[non_exhaustive]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
+    },
+    /// A key that appears twice in one JSON object, such as a token in the vocabulary.
+    #[error("{} has the key `{key}` twice in one object", path.display())]
+    #[non_exhaustive]
+    DuplicateKey {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// A regular expression of the tokenizer that would take memory without bound.
+    #[error(
+        "the pattern {pattern:?} in {} repeats its parts {repeats} times, at most {limit} are \
+         accepted",
+        path.display()
+    )]
+    #[non_exhaustive]
+    Pattern {
+        /// The tokenizer file.
+        path: PathBuf,
+        /// The pattern, shortened.
+        pattern: String,
+        /// Its counted repetitions, multiplied.
+        repeats: u64,
+        /// The most that is accepted.
+        limit: u64,
     },
     /// A folder, a pipe or a device where a file should be.
     #[error("{} is no regular file", path.display())]
@@ -199,6 +233,14 @@ pub enum TextError {
 }
 
 impl TextError {
+    /// The refusal of a JSON file that should hold `expected`.
+    pub(super) fn json(path: &Path, expected: &'static str, error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::DuplicateKey { path, key, .. } => Self::DuplicateKey { path, key },
+            other => Self::Json { path: path.into(), expected, source: other.into() },
+        }
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -215,6 +257,10 @@ impl TextError {
             | Self::Json { .. }
             | Self::Field { .. }
             | Self::Vocabulary { .. }
+            | Self::LinkLoop { .. }
+            | Self::DuplicateKey { .. }
+            | Self::Pattern { .. }
+            | Self::TemplateRender { .. }
             | Self::Unstreamable { .. }
             | Self::TemplateSyntax { .. } => ErrorKind::Corrupt,
             Self::NotAFile { .. }
@@ -223,7 +269,6 @@ impl TextError {
             | Self::EmptyStop { .. }
             | Self::NoTemplate { .. }
             | Self::TemplateName { .. }
-            | Self::TemplateRender { .. }
             | Self::Refused { .. }
             | Self::ReservedVariable { .. }
             | Self::Message { .. } => ErrorKind::User,

@@ -3,6 +3,7 @@
 mod faults;
 mod law1;
 mod plan;
+mod refusals;
 mod rig;
 mod sessions;
 #[cfg(feature = "text")]

@@ -149,7 +149,8 @@ fn file_errors_name_the_file() {
         assert!(matches!(error, TextError::Json { .. }), "{text:?} {error:?}");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
-    let limited = super::read_limited(&bundled_folder().join("tokenizer.json"), 1000).unwrap_err();
+    let limited = super::super::files::read_limited(&bundled_folder().join("tokenizer.json"), 1000)
+        .unwrap_err();
     assert!(matches!(limited, TextError::TooLarge { limit: 1000, .. }), "{limited:?}");
 }
 
