@@ -37,7 +37,7 @@ fn the_process_stays_below_its_plan() {
             "--chunk",
             "256",
             "--prompt-file",
-            "src/inspect/report.rs",
+            "src/perplexity.rs",
             "--max-tokens",
             "8",
         ],

@@ -118,7 +118,7 @@ fn requests_are_checked_against_model_and_plan() {
         (&["--prompt-tokens", "0"], "the prompt is empty"),
         (&["--prompt-tokens", "64"], "the prompt has 64 tokens and the context has room for 64"),
         (&["--prompt-tokens", "64"], "--context up to 4096"),
-        (&["--prompt", &"a ".repeat(40)], "the prompt has 79 tokens"),
+        (&["--prompt", &"a ".repeat(40)], "the prompt has 80 tokens"),
         (&["--prompt", ""], "the prompt is empty"),
         (&["--prompt-file", "no/such/file"], "no/such/file"),
         (&["--prompt", "a", "--prompt-tokens", "1"], "cannot be used with"),

@@ -105,7 +105,7 @@ pub(super) const TEXTS: &[TextRow] = &[
     (
         "a tokenizer with more tokens than the model",
         Corrupt,
-        |f| change(f, |t| t["added_tokens"][0]["id"] = json!(128)),
+        |f| change(f, |t| t["model"]["vocab"]["~"] = json!(128)),
         &[TOKENIZER, "token 128", "vocab_size is 128", "do not belong together"],
     ),
     (
@@ -164,7 +164,7 @@ pub(super) const TEXTS: &[TextRow] = &[
         "tokenizer settings that are a list",
         Corrupt,
         |f| put(&f.join(SETTINGS), b"[1]"),
-        &[SETTINGS, "an object"],
+        &[SETTINGS, "a JSON object expected"],
     ),
     (
         "a chat template of the wrong form",
