@@ -1,7 +1,6 @@
 //! What an engine refuses, from the folder to the logits: each its own error, which names file
 //! and cause and the remedy where there is one, soon and without a large allocation.
 
-use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,9 +24,9 @@ const MOST_BYTES: u64 = 16 << 20;
 const MOST_TIME: Duration = Duration::from_secs(5);
 
 /// An error and its causes as one line.
-fn chain(error: &dyn StdError) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// A good folder, damaged or not, and the folder that it goes with.
