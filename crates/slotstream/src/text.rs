@@ -30,11 +30,11 @@
 mod error;
 mod files;
 mod guard;
-mod patterns;
 mod stop;
 mod stream;
 mod template;
 mod tokenizer;
+mod traps;
 
 pub use error::TextError;
 pub(crate) use files::is_there;

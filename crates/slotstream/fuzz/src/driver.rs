@@ -17,6 +17,9 @@ use crate::{Finding, MOST_TIME, Target, run_one};
 /// The most inputs that are kept.
 const POOL: usize = 4096;
 
+/// The most outcomes that are told apart.
+const OUTCOMES: usize = 1 << 16;
+
 /// The longest input that is kept.
 const LONGEST: usize = 64 << 10;
 
@@ -158,7 +161,8 @@ impl Worker {
             Ok(outcome) => outcome,
             Err(finding) => return Err((input, finding)),
         };
-        if self.outcomes.insert(outcome) && keep && input.len() <= LONGEST {
+        let new = self.outcomes.len() < OUTCOMES && self.outcomes.insert(outcome);
+        if new && keep && input.len() <= LONGEST {
             if self.pool.len() < POOL {
                 self.pool.push(input);
             } else {

@@ -144,22 +144,41 @@ const TOKENIZER: &[&[u8]] = &[
     b",",
 ];
 
-/// What an error says without its numbers, which differ from input to input.
+/// What an error says at the bottom, without numbers and without what it quotes, which differ
+/// from input to input.
 fn words_of(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
     }
-    last.to_string().chars().filter(|c| !c.is_ascii_digit()).take(120).collect()
+    let text = last.to_string();
+    let unquoted = text.split(['`', '"', '\'']).step_by(2).flat_map(str::chars);
+    unquoted.filter(|c| c.is_ascii_alphabetic() || *c == ' ').take(100).collect()
 }
 
+/// How reading a file of a checkpoint ended; `check` looks at what was accepted.
 fn outcome<T>(result: Result<T, CheckpointError>, check: impl FnOnce(T)) -> String {
-    match result {
+    let error = match result {
         Ok(value) => {
             check(value);
-            "accepted".to_owned()
+            return "accepted".to_owned();
         }
-        Err(error) => words_of(&error),
+        Err(error) => error,
+    };
+    let debug = format!("{error:?}");
+    let variant = debug.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+    match &error {
+        // One field refused is another way to end than another field; most names are the config's.
+        CheckpointError::Field { field, .. } | CheckpointError::MissingField { field, .. } => {
+            let name = field.rsplit('.').next().unwrap_or_default();
+            let letters = name.chars().filter(|c| c.is_ascii_lowercase() || *c == '_');
+            format!("{variant} {}", letters.take(24).collect::<String>())
+        }
+        CheckpointError::Json { reason, .. } => {
+            let words = reason.split(|c: char| !c.is_ascii_lowercase()).take(6);
+            format!("{variant} {}", words.collect::<Vec<_>>().join(" "))
+        }
+        _ => variant.to_owned(),
     }
 }
 

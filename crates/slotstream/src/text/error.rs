@@ -37,20 +37,17 @@ pub enum TextError {
         /// The key.
         key: String,
     },
-    /// A regular expression of the tokenizer that would take memory without bound.
-    #[error(
-        "the pattern {pattern:?} in {} repeats its parts {repeats} times, at most {limit} are \
-         accepted",
-        path.display()
-    )]
+    /// A number in a tokenizer that would take memory without bound: the counted repetitions of a
+    /// regular expression, or the length field of a character map.
+    #[error("{}: {what}: {found}, at most {limit} are accepted", path.display())]
     #[non_exhaustive]
-    Pattern {
+    Unbounded {
         /// The tokenizer file.
         path: PathBuf,
-        /// The pattern, shortened.
-        pattern: String,
-        /// Its counted repetitions, multiplied.
-        repeats: u64,
+        /// What there is too much of.
+        what: String,
+        /// How much.
+        found: u64,
         /// The most that is accepted.
         limit: u64,
     },
@@ -259,7 +256,7 @@ impl TextError {
             | Self::Vocabulary { .. }
             | Self::LinkLoop { .. }
             | Self::DuplicateKey { .. }
-            | Self::Pattern { .. }
+            | Self::Unbounded { .. }
             | Self::TemplateRender { .. }
             | Self::Unstreamable { .. }
             | Self::TemplateSyntax { .. } => ErrorKind::Corrupt,

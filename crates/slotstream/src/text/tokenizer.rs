@@ -11,7 +11,7 @@ use tokenizers::DecoderWrapper;
 
 use super::files::read_limited;
 use super::guard::{Reason, guarded};
-use super::{TextError, patterns};
+use super::{TextError, traps};
 
 /// The most that is read of a `tokenizer.json`; that of a 248,077-token vocabulary has 13 MB.
 const FILE_LIMIT: u64 = 256 << 20;
@@ -53,11 +53,11 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TextError::Json`] and [`TextError::DuplicateKey`] for what is no JSON or no tokenizer;
-    /// [`TextError::Pattern`] for a regular expression that repeats without bound;
+    /// [`TextError::Unbounded`] for numbers that would take memory without bound;
     /// [`TextError::Vocabulary`] if it has an id that is not below `vocab_size`.
     pub fn from_bytes(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Self, TextError> {
         check_json(path, "the tokenizer", bytes).map_err(|e| TextError::json(path, EXPECTED, e))?;
-        patterns::check(path, bytes)?;
+        traps::check(path, bytes)?;
         let inner = parse(bytes).map_err(|source| TextError::Json {
             path: path.into(),
             expected: EXPECTED,

@@ -113,7 +113,10 @@ mod text {
                 matches!(error, TextError::Vocabulary { id: 128, vocab_size: 128, .. })
             }
             "a splitting rule that repeats without bound" => {
-                matches!(error, TextError::Pattern { repeats: 3_600_000_000, .. })
+                matches!(error, TextError::Unbounded { found: 3_600_000_000, .. })
+            }
+            "a character map longer than its bytes" => {
+                matches!(error, TextError::Unbounded { found: 4_294_967_295, .. })
             }
             "a folder in place of the tokenizer" => matches!(error, TextError::NotAFile { .. }),
             "a tokenizer that is a loop of links" => matches!(error, TextError::LinkLoop { .. }),

@@ -118,7 +118,18 @@ pub(super) const TEXTS: &[TextRow] = &[
         "a splitting rule that repeats without bound",
         Corrupt,
         |f| regex(f, "(?:(?=a){60000}){60000}"),
-        &[TOKENIZER, "repeats", "3600000000"],
+        &[TOKENIZER, "repetitions", "3600000000"],
+    ),
+    (
+        "a character map longer than its bytes",
+        Corrupt,
+        |f| {
+            change(f, |t| {
+                t["normalizer"] =
+                    json!({"type": "Precompiled", "precompiled_charsmap": "/////wAAAAA="});
+            })
+        },
+        &[TOKENIZER, "precompiled_charsmap", "4294967295"],
     ),
     ("a splitting rule that is no regular expression", Corrupt, |f| regex(f, "(((a"), &[TOKENIZER]),
     (

@@ -1,7 +1,7 @@
-//! Regular expressions in a `tokenizer.json`.
+//! Numbers in a `tokenizer.json` that the library trusts, and that would take all memory there is.
 //!
-//! The library unrolls counted repetitions when it compiles a pattern: `(?:(?=a){60000}){60000}`
-//! would take all memory there is.
+//! It unrolls counted repetitions when it compiles a pattern such as `(?:(?=a){60000}){60000}`, and
+//! it reserves as many bytes as a `precompiled_charsmap` says that its trie has.
 
 use std::path::Path;
 
@@ -16,18 +16,75 @@ const LIMIT: u64 = 10_000;
 /// The longest pattern; that of Qwen3.8 has 200 bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Refuses a tokenizer with a pattern that would be unrolled without bound. `bytes` are JSON.
+/// Refuses a tokenizer that would take memory without bound. `bytes` are JSON.
 pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
-    let mut worst = None;
+    let mut found = None;
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     // What is no JSON has been refused before; here it would only end the search.
-    let _ = Search { worst: &mut worst, pattern: false }.deserialize(&mut parser);
-    match worst {
+    let _ = Search { found: &mut found, field: Field::Other }.deserialize(&mut parser);
+    match found {
         None => Ok(()),
-        Some((pattern, repeats)) => {
-            Err(TextError::Pattern { path: path.into(), pattern, repeats, limit: LIMIT })
+        Some(Trap { what, found, limit }) => {
+            Err(TextError::Unbounded { path: path.into(), what, found, limit })
         }
     }
+}
+
+/// A number that is too large.
+struct Trap {
+    what: String,
+    found: u64,
+    limit: u64,
+}
+
+/// What a text is for, by the name of its field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Pattern,
+    Charsmap,
+    Other,
+}
+
+impl Field {
+    fn named(name: &str) -> Self {
+        match name {
+            "Regex" => Self::Pattern,
+            "precompiled_charsmap" => Self::Charsmap,
+            _ => Self::Other,
+        }
+    }
+
+    fn trap(self, text: &str) -> Option<Trap> {
+        let (what, found, limit) = match self {
+            Self::Pattern => {
+                let start: String = text.chars().take(80).collect();
+                (format!("the repetitions of the pattern {start:?}"), repeats(text), LIMIT)
+            }
+            Self::Charsmap => {
+                let what = "the bytes of the trie in precompiled_charsmap".to_owned();
+                (what, trie_size(text)?, (text.len() as u64 / 4 * 3).saturating_sub(4))
+            }
+            Self::Other => return None,
+        };
+        (found > limit).then_some(Trap { what, found, limit })
+    }
+}
+
+/// The length field of a charsmap: the first four bytes, little-endian, of base64. `None` for what
+/// is too short or no base64, which the library refuses by itself.
+fn trie_size(base64: &str) -> Option<u64> {
+    let sextet = |c: &u8| match c {
+        b'A'..=b'Z' => Some(c - b'A'),
+        b'a'..=b'z' => Some(c - b'a' + 26),
+        b'0'..=b'9' => Some(c - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let head = base64.as_bytes().get(..6)?;
+    let bits = head.iter().try_fold(0_u64, |bits, c| Some(bits << 6 | u64::from(sextet(c)?)))?;
+    // Of 36 bits the first 32 are the four bytes.
+    Some(u64::from(((bits >> 4) as u32).swap_bytes()))
 }
 
 /// The product of all counted repetitions `{n}`, `{n,}` and `{n,m}`, nested or not; a pattern
@@ -68,11 +125,11 @@ fn number(digits: &str) -> Option<u64> {
     all.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Walks JSON for the first pattern that repeats too often.
+/// Walks JSON for the first trap.
 struct Search<'a> {
-    worst: &'a mut Option<(String, u64)>,
-    /// Whether this value is a pattern.
-    pattern: bool,
+    found: &'a mut Option<Trap>,
+    /// What this value is for.
+    field: Field,
 }
 
 impl<'de> DeserializeSeed<'de> for Search<'_> {
@@ -91,24 +148,23 @@ impl<'de> Visitor<'de> for Search<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        if self.pattern && self.worst.is_none() {
-            let repeats = repeats(text);
-            if repeats > LIMIT {
-                *self.worst = Some((text.chars().take(80).collect(), repeats));
-            }
+        if self.found.is_none() {
+            *self.found = self.field.trap(text);
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         while let Some(key) = entries.next_key::<String>()? {
-            entries.next_value_seed(Search { worst: self.worst, pattern: key == "Regex" })?;
+            entries.next_value_seed(Search { found: self.found, field: Field::named(&key) })?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Search { worst: self.worst, pattern: false })?.is_some() {}
+        while items.next_element_seed(Search { found: self.found, field: Field::Other })?.is_some()
+        {
+        }
         Ok(())
     }
 
@@ -159,15 +215,34 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_found_wherever_they_are() {
+    fn the_length_of_a_trie() {
+        assert_eq!(trie_size("AAAAAA=="), Some(0));
+        assert_eq!(trie_size("BAAAAA=="), Some(4));
+        assert_eq!(trie_size("/////w=="), Some(u64::from(u32::MAX)));
+        assert_eq!(trie_size("eFY0Eg=="), Some(0x1234_5678));
+        assert_eq!(
+            (trie_size("AAAA="), trie_size("AA=AAA"), trie_size("éééé")),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn traps_are_found_wherever_they_are() {
         let path = Path::new("tokenizer.json");
         let json =
             r#"{"a": [1, -1, 0.5, null, true, {"Regex": "b{3}"}], "x": {"Regex": "c{20000}"}}"#;
         let error = check(path, json.as_bytes()).unwrap_err();
-        assert!(
-            matches!(&error, TextError::Pattern { pattern, repeats: 20_000, .. } if pattern == "c{20000}"),
-            "{error:?}"
-        );
-        assert!(check(path, br#"{"String": "c{20000}", "Regex": 5}"#).is_ok());
+        assert!(matches!(error, TextError::Unbounded { found: 20_000, limit: LIMIT, .. }));
+        assert!(error.to_string().contains("c{20000}"), "{error}");
+        let json = br#"[{"precompiled_charsmap": "DAAAAAAAAAA="}]"#;
+        let error = check(path, json).unwrap_err();
+        assert!(matches!(error, TextError::Unbounded { found: 12, limit: 5, .. }), "{error}");
+        for good in [
+            &br#"{"String": "c{20000}", "Regex": 5}"#[..],
+            br#"{"precompiled_charsmap": "BAAAAAAAAAA="}"#,
+            br#"{"precompiled_charsmap": "?"}"#,
+        ] {
+            assert!(check(path, good).is_ok(), "{}", String::from_utf8_lossy(good));
+        }
     }
 }
