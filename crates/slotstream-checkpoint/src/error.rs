@@ -1,38 +1,13 @@
 //! What can be wrong with a checkpoint.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+mod kind;
+mod words;
 
-use slotstream_core::{CoreError, ErrorKind, ReadError};
+use std::path::PathBuf;
 
-/// Shows at most eight names, then how many more there are.
-struct Names<'a>(&'a [String]);
+use slotstream_core::{CoreError, ReadError};
 
-impl fmt::Display for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, name) in self.0.iter().take(8).enumerate() {
-            write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
-        }
-        match self.0.len() {
-            0..=8 => Ok(()),
-            n => write!(f, " and {} more", n - 8),
-        }
-    }
-}
-
-/// A number of things: `1 tensor`, `2 tensors`.
-struct Count(usize, &'static str);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}{}", self.0, self.1, if self.0 == 1 { "" } else { "s" })
-    }
-}
-
-/// The verb that goes with so many things.
-const fn are(count: usize) -> &'static str {
-    if count == 1 { "is" } else { "are" }
-}
+use words::{Count, Names, are, boundary, it};
 
 /// Why a checkpoint was refused. Every variant names the file or folder.
 #[derive(Debug, thiserror::Error)]
@@ -207,7 +182,7 @@ pub enum CheckpointError {
     #[error(
         "{}: {} of {} {} missing: {}; download {} again",
         folder.display(), missing.len(), Count(*total, "shard"), are(missing.len()), Names(missing),
-        if missing.len() == 1 { "it" } else { "them" }
+        it(missing.len())
     )]
     #[non_exhaustive]
     MissingShards {
@@ -375,7 +350,7 @@ pub enum CheckpointError {
         "{}: tensor `{tensor}` starts at byte {found} of the data, expected {expected}, where \
          {} ends: {}",
         path.display(),
-        if previous.is_empty() { "the header".to_owned() } else { format!("`{previous}`") },
+        boundary(previous),
         if found < expected { "they overlap" } else { "the bytes between belong to no tensor" }
     )]
     #[non_exhaustive]
@@ -477,7 +452,7 @@ pub enum CheckpointError {
     #[error(
         "{}: {} of no part of the model: {}; loading would ignore {}",
         folder.display(), Count(tensors.len(), "tensor"), Names(tensors),
-        if tensors.len() == 1 { "it" } else { "them" }
+        it(tensors.len())
     )]
     #[non_exhaustive]
     UnmappedTensors {
@@ -641,35 +616,4 @@ pub enum CheckpointError {
         /// What is not legal.
         source: CoreError,
     },
-}
-
-impl CheckpointError {
-    pub(crate) fn io(path: &Path, action: &'static str, source: std::io::Error) -> Self {
-        Self::Io { path: path.into(), action, source }
-    }
-
-    pub(crate) fn shape(path: &Path, source: CoreError) -> Self {
-        Self::Shape { path: path.into(), source }
-    }
-
-    /// What the caller can do about it.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        use std::io::ErrorKind as Io;
-        match self {
-            Self::Io { source, .. } => match source.kind() {
-                Io::NotFound | Io::PermissionDenied | Io::NotADirectory => ErrorKind::User,
-                _ => ErrorKind::Transient,
-            },
-            Self::Read { source, .. } => source.kind(),
-            Self::FileType { .. }
-            | Self::ModelType { .. }
-            | Self::NoShards { .. }
-            | Self::Quantization { .. }
-            | Self::NoSuchTensor { .. }
-            | Self::NoConfig { .. }
-            | Self::NormFormName { .. } => ErrorKind::User,
-            _ => ErrorKind::Corrupt,
-        }
-    }
 }

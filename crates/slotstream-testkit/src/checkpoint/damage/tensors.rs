@@ -142,7 +142,7 @@ pub(super) const TENSORS: &[Row] = &[
         |f| {
             let name = "language_model.model.layers.0.mlp.gate.biases";
             let path = &f.join(FIRST);
-            edit::edit_header(&path, |header| {
+            edit::edit_header(path, |header| {
                 let value = json!({"dtype": "BF16", "shape": [0], "data_offsets": [0, 0]});
                 header.insert(name.to_owned(), value);
             })?;
