@@ -1,4 +1,5 @@
 //! The program of the README.
+#![expect(clippy::print_stdout, reason = "it is a program")]
 
 use slotstream::{Engine, SessionOptions, Sizing, TextOptions};
 

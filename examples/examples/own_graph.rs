@@ -1,5 +1,6 @@
-//! A mixture of experts of one's own on `slotstream-experts`: two layers of 8 experts, top 2, in
-//! candle tensors. The experts lie in a file and stream through a pool too small for them.
+//! A mixture of experts of one's own on `slotstream-experts`: two layers of 8 experts, top 2.
+//! The experts lie in a file and stream through a pool too small for them.
+#![expect(clippy::print_stdout, reason = "it is a program")]
 
 use std::{error::Error, path::Path, sync::Arc};
 
@@ -58,8 +59,8 @@ fn pass(
     number: u64,
     experts: &mut dyn ExpertProvider,
 ) -> Result<Tensor, Box<dyn Error>> {
-    let (pass, session) = (PassId::new(number), SessionId::new(0));
-    let step = Step { pass, phase: Phase::Decode, session, position: number, tokens: &[0] };
+    let (pass, phase, session) = (PassId::new(number), Phase::Decode, SessionId::new(0));
+    let step = Step { pass, phase, session, position: number, tokens: &[0] };
     experts.begin_pass(&step)?;
     for (layer, router) in (0..).map(LayerIdx::new).zip(routers) {
         let (ids, weights) = ops.route(&x.matmul(router)?, TOP_K)?;
@@ -76,18 +77,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shape = ExpertShape::new(HIDDEN, HIDDEN, AffineFormat::Q4_G64)?;
     let (geometry, layout) = (Geometry::new(2, 8, TOP_K as u16)?, RecordLayout::new(shape));
     let records = Arc::new(Records(geometry, layout.clone()));
-    let folder = tempfile::tempdir()?;
-    let paths = [folder.path().join("experts.bin")];
-    write_experts(&paths[0], &records)?;
+    let file = tempfile::NamedTempFile::new()?;
+    write_experts(file.path(), &records)?;
     let ops: Arc<dyn Ops> = Arc::new(HostOps::new(Arc::new(Cpu::new(1)?)));
     let routers = [tensor(HIDDEN, 8, 0.7)?, tensor(HIDDEN, 8, 1.3)?];
     for slots in [geometry.floor_slots(), geometry.records()] {
-        let queue = Arc::new(LaneQueue::new(open_reader(ReaderKind::Auto, &paths)?, 4)?);
-        let mut experts = StreamingExperts::builder(geometry, layout.clone(), slots).build(
-            records.clone(),
-            queue,
-            Arc::clone(&ops),
-        )?;
+        let reader = open_reader(ReaderKind::Auto, &[file.path().into()])?;
+        let queue = Arc::new(LaneQueue::new(reader, 4)?);
+        let builder = StreamingExperts::builder(geometry, layout.clone(), slots);
+        let mut experts = builder.build(records.clone(), queue, Arc::clone(&ops))?;
         let mut x = tensor(1, HIDDEN, 0.3)?;
         for number in 0..24 {
             x = pass((&*ops, &routers), x, number, &mut experts)?;

@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 use slotstream::cache::parse_policy;
 use slotstream::checkpoint::NormForm;
 use slotstream::io::ReaderKind;
-use slotstream::{DeviceKind, Engine, EngineBuilder, Sizing};
+use slotstream::{DeviceKind, Engine, EngineBuilder, MemoryPlan, Sizing};
 
-use crate::{Failure, MODEL_VARIABLE, ModelFolder, find_model, parse_size};
+use crate::{Failure, MODEL_VARIABLE, ModelFolder, find_model, parse_size, show_size};
 
 /// The pool of the bundled model when no size is given: this share of its records.
 pub const DEFAULT_SHARE: f64 = 0.3;
@@ -80,6 +80,23 @@ impl EngineArguments {
             (None, Some(bytes)) => Sizing::Memory(bytes),
             (None, None) if model.bundled => Sizing::Share(DEFAULT_SHARE),
             (None, None) => Sizing::Auto,
+        }
+    }
+
+    /// What the plan made of `--slots` or `--memory`, where it is less than was asked for.
+    #[must_use]
+    pub fn notes(&self, plan: &MemoryPlan) -> Vec<String> {
+        let (slots, records, total) = (plan.slots, plan.records, plan.total_bytes());
+        match (self.slots, self.memory) {
+            (Some(asked), _) if asked > slots => {
+                vec![format!("--slots {asked}: the model has {records} records, {slots} are used")]
+            }
+            (None, Some(asked)) if slots == records && total < asked => vec![format!(
+                "--memory {}: all {records} records fit in {}, the rest stays unused",
+                show_size(asked),
+                show_size(total)
+            )],
+            _ => Vec::new(),
         }
     }
 

@@ -98,6 +98,7 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
     let spans = FmtSpan::CLOSE;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_span_events(spans);
     log.with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).init();
+    leave_out_caught_panics();
     let mut out = io::stdout().lock();
     let mut console = Console::new(&mut out);
     console.progress = io::stderr().is_terminal();
@@ -106,12 +107,30 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
     let code = match result {
         Ok(Ended::Done) => 0,
         Ok(Ended::Interrupted) => INTERRUPTED,
+        // Help that was asked for is output, and may fail to be written like any other.
+        Err(Failure::Usage(usage)) if !usage.use_stderr() => match print(&usage) {
+            Ok(()) => 0,
+            Err(error) => {
+                show(&error);
+                error.exit_code()
+            }
+        },
         Err(error) => {
             show(&error);
             error.exit_code()
         }
     };
     ExitCode::from(code)
+}
+
+/// Panics of the tokenizers library on damaged files become errors, which are shown as such.
+fn leave_out_caught_panics() {
+    let shown = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !slotstream::text::panics_are_caught() {
+            shown(panic);
+        }
+    }));
 }
 
 fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
@@ -123,6 +142,10 @@ fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
         cancel.cancel();
     };
     ctrlc::set_handler(handler).map_err(|source| Failure::Interrupt { source })
+}
+
+fn print(help: &clap::Error) -> Result<(), Failure> {
+    help.print().and_then(|()| io::stdout().flush()).map_err(Failure::output)
 }
 
 fn show(error: &Failure) {

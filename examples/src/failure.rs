@@ -155,6 +155,11 @@ pub(crate) struct ErrorFigure {
 }
 
 impl ErrorFigure {
+    /// Whether it is that somebody pressed Ctrl-C.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.kind == kind_name(ErrorKind::Cancelled)
+    }
+
     pub(crate) fn new(error: &dyn std::error::Error, kind: ErrorKind) -> Self {
         let causes = std::iter::successors(error.source(), |e| e.source());
         Self {

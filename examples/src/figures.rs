@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use indicatif::HumanCount;
 use serde::Serialize;
 use slotstream::{Engine, PhaseMetrics, machine};
 
@@ -32,6 +33,8 @@ pub(crate) struct EngineFigures {
     pub(crate) lanes: usize,
     pub(crate) chunk: usize,
     pub(crate) context: usize,
+    /// Where less was done than the flags asked for.
+    pub(crate) notes: Vec<String>,
 }
 
 impl EngineFigures {
@@ -55,6 +58,7 @@ impl EngineFigures {
             lanes: engine.lanes(),
             chunk: engine.chunk(),
             context: engine.context(),
+            notes: arguments.notes(plan),
         }
     }
 
@@ -62,7 +66,7 @@ impl EngineFigures {
     pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let share = 100.0 * self.slots as f64 / self.records.max(1) as f64;
         let peak = self.peak_rss_bytes.map_or("not known".to_owned(), show_size);
-        vec![
+        let mut rows = vec![
             ("load", format!("{:.2} s", self.load_s)),
             ("slots", format!("{} of {} records ({share:.0}%)", self.slots, self.records)),
             ("memory planned", show_size(self.plan_bytes)),
@@ -74,7 +78,9 @@ impl EngineFigures {
                 "threads",
                 format!("{} compute, {} read; chunk {}", self.threads, self.lanes, self.chunk),
             ),
-        ]
+        ];
+        rows.extend(self.notes.iter().map(|note| ("note", note.clone())));
+        rows
     }
 }
 
@@ -118,6 +124,11 @@ impl From<&PhaseMetrics> for PhaseFigures {
             read_gb_s: phase.read_gb_s(),
         }
     }
+}
+
+/// A number of things: `1 tensor`, `2,048 tensors`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", HumanCount(number), if number == 1 { "" } else { "s" })
 }
 
 /// A table of two columns.

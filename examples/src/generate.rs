@@ -8,24 +8,19 @@ mod arguments;
 mod report;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 
-use slotstream::core::{CancelToken, ErrorKind};
-use slotstream::text::{ChatOptions, Message};
-use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
+use slotstream::core::ErrorKind;
+use slotstream::{Error, FinishReason, Session, SessionOptions, TextOptions};
 
 use crate::console::parse;
+use crate::prompt::{Prompt, Room};
 use crate::{Console, Ended, Failure};
 
-pub use arguments::{Arguments, PromptIds, PromptIdsError, Stats};
+pub use arguments::{Arguments, Stats};
 use report::{Generated, Report};
 
 /// What is continued when no prompt is given.
 const BUILT_IN_PROMPT: &str = "CHAPTER II\n\nMr. Darcy ";
-/// The most that is read of a prompt file.
-const PROMPT_LIMIT: u64 = 64 << 20;
 
 /// Runs the example with these arguments, the program's name first.
 ///
@@ -41,7 +36,8 @@ pub fn run(
     console.progress &= !arguments.json();
     let sampling = arguments.sampling();
     sampling.validate().map_err(Error::from)?;
-    let prompt = Prompt::read(&arguments)?;
+    let built_in = || Prompt::Text { text: BUILT_IN_PROMPT.to_owned(), chat: false };
+    let prompt = arguments.prompt.read()?.unwrap_or_else(built_in);
     let model = arguments.engine.find_model()?;
     let engine = arguments
         .engine
@@ -49,7 +45,8 @@ pub fn run(
         .cancel(console.cancel.clone())
         .progress(console.load_progress())
         .build()?;
-    let tokens = prompt.tokens(&engine, arguments.chat, &console.cancel)?;
+    let tokens = prompt.tokens(engine.text(), &console.cancel)?;
+    Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
     let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
     let mut session = engine.session(options)?;
     if arguments.prints_prompt() {
@@ -67,66 +64,6 @@ pub fn run(
         Some(error) if error.kind() == ErrorKind::Cancelled => Ok(Ended::Interrupted),
         Some(error) => Err(error.into()),
     }
-}
-
-/// The prompt as given.
-enum Prompt {
-    Text(String),
-    Ids(Vec<u32>),
-}
-
-impl Prompt {
-    fn read(arguments: &Arguments) -> Result<Self, Failure> {
-        let text = match (&arguments.prompt_ids, &arguments.prompt_file, &arguments.prompt) {
-            (Some(ids), _, _) => return Ok(Self::Ids(ids.0.clone())),
-            (None, Some(path), _) => read_text(path, PROMPT_LIMIT)?,
-            (None, None, Some(text)) => text.clone(),
-            (None, None, None) => BUILT_IN_PROMPT.to_owned(),
-        };
-        if text.is_empty() { Err(Failure::EmptyPrompt {}) } else { Ok(Self::Text(text)) }
-    }
-
-    /// The prompt's tokens, checked to leave room for at least one more.
-    fn tokens(
-        self,
-        engine: &Engine,
-        chat: bool,
-        cancel: &CancelToken,
-    ) -> Result<Vec<u32>, Failure> {
-        let encode = |text: &str, add_special| {
-            Ok::<_, Error>(engine.tokenizer()?.encode_cancellable(text, add_special, cancel)?)
-        };
-        let tokens = match self {
-            Self::Ids(ids) => ids,
-            Self::Text(text) if chat => {
-                let turns = [Message::user(text)];
-                encode(&engine.chat_text(&turns, &ChatOptions::default())?, false)?
-            }
-            Self::Text(text) => encode(&text, true)?,
-        };
-        let (context, longest) = (engine.context(), engine.checkpoint().config());
-        match tokens.len() {
-            0 => Err(Failure::EmptyPrompt {}),
-            len if len >= context => Err(Failure::LongPrompt {
-                tokens: len,
-                context,
-                longest: longest.max_position_embeddings,
-            }),
-            _ => Ok(tokens),
-        }
-    }
-}
-
-/// Reads a UTF-8 text of at most `limit` bytes.
-pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, Failure> {
-    let failed = |source| Failure::TextFile { path: path.into(), source };
-    let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
-    let read = file.take(limit + 1).read_to_string(&mut text).map_err(failed)?;
-    if read as u64 > limit {
-        return Err(Failure::TextTooLarge { path: path.into(), limit });
-    }
-    Ok(text)
 }
 
 /// Runs the prompt and generates, writing each piece at once. An error of a pass is part of the

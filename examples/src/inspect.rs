@@ -1,5 +1,6 @@
 //! The `inspect` example: what a model folder holds, whether it is valid, and what running it
-//! would take. Reads headers, norms and hash constants; loads no weights.
+//! would take. Reads headers, norms and hash constants, with `--values` every float; loads no
+//! weights.
 
 mod checks;
 mod report;
@@ -7,11 +8,14 @@ mod report;
 use std::ffi::OsString;
 
 use clap::Parser;
+use slotstream::checkpoint::{Checkpoint, check_values};
+use slotstream::core::{CancelToken, ErrorKind};
 use slotstream::io::{ReaderKind, open_reader};
-use slotstream::{Error, checkpoint};
+use slotstream::{Error, MemoryPlan, TextParts};
 
 use crate::console::parse;
-use crate::{Console, Ended, EngineArguments, Failure};
+use crate::prompt::Room;
+use crate::{Console, Ended, EngineArguments, Failure, PromptArguments};
 use checks::Findings;
 use report::Report;
 
@@ -24,6 +28,16 @@ use report::Report;
 #[command(name = "inspect", version, allow_negative_numbers = true)]
 #[non_exhaustive]
 pub struct Arguments {
+    /// Also look at every scale, bias and float tensor for NaN and infinity, which reads about a
+    /// ninth of the files
+    #[arg(long, help_heading = "Model")]
+    pub values: bool,
+    /// A prompt to check: whether its tokens exist and fit.
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Check whether a prompt of so many tokens fits
+    #[arg(long, value_name = "N", conflicts_with = "what", help_heading = "Prompt")]
+    pub prompt_tokens: Option<usize>,
     /// The model, and the engine that is planned for.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -35,41 +49,81 @@ pub struct Arguments {
 /// Runs the example with these arguments, the program's name first.
 ///
 /// # Errors
-/// [`Failure`] says what is wrong with the folder, or that the plan does not fit. What was found
-/// before is shown first.
+/// [`Failure`] says what is wrong with the folder, or that the plan or the prompt does not fit.
+/// What was found before is shown first.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     console: &mut Console<'_>,
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
+    console.progress &= !arguments.json;
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let mut report = Report::new(&model.path);
     // First, so that what the checks load is not part of the plan.
     let plan = builder.plan();
-    let result = examine(&arguments, &model.path, &mut report).and_then(|()| {
-        report.plan = Some(plan?.into());
-        Ok(())
-    });
+    let result = examine(&arguments, &model.path, plan, &mut report, console);
     if let Err(error) = &result {
         report.fail(error);
     }
     console.line(&if arguments.json { report.json()? } else { report.text() })?;
-    result.map(|()| Ended::Done).map_err(Failure::from)
+    match result {
+        Err(error) if error.kind() == ErrorKind::Cancelled => Ok(Ended::Interrupted),
+        result => result.map(|()| Ended::Done),
+    }
 }
 
-/// Looks at everything but the plan; what was found is in `report` even when this fails.
+/// Looks at everything; what was found is in `report` even when this fails.
 fn examine(
     arguments: &Arguments,
     folder: &std::path::Path,
+    plan: Result<MemoryPlan, Error>,
     report: &mut Report,
-) -> Result<(), Error> {
-    let checkpoint = checkpoint::Checkpoint::open(folder)?;
+    console: &Console<'_>,
+) -> Result<(), Failure> {
+    let checkpoint = Checkpoint::open(folder).map_err(Error::from)?;
     report.describe(&checkpoint);
-    let reader = open_reader(ReaderKind::Buffered, checkpoint.files())?;
-    let mut findings = Findings::of_headers(&checkpoint);
-    let result = findings.of_payload(&checkpoint, &*reader, arguments.engine.norms);
-    let text = result.and_then(|()| findings.of_text(folder, &checkpoint));
-    report.findings = findings;
-    text
+    let reader = open_reader(ReaderKind::Buffered, checkpoint.files()).map_err(Error::from)?;
+    report.findings = Findings::of_headers(&checkpoint);
+    report.findings.of_payload(&checkpoint, &*reader, arguments.engine.norms)?;
+    let parts = TextParts::load(folder, checkpoint.config().vocab_size)?;
+    report.findings.of_text(&parts, &checkpoint);
+    if arguments.values {
+        let bar = console.bar(0, "values", true);
+        let checked = check_values(&checkpoint, &*reader, &console.cancel, |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        report.findings.of_values(checked.map_err(Error::from)?);
+    }
+    let plan = plan?;
+    let room = Room::new(&checkpoint, plan.context);
+    report.notes = arguments.engine.notes(&plan);
+    report.plan = Some(plan.into());
+    check_prompt(arguments, &parts, &room, &console.cancel, &mut report.findings)
+}
+
+/// Whether the prompt's tokens exist and leave room for an answer.
+fn check_prompt(
+    arguments: &Arguments,
+    parts: &TextParts,
+    room: &Room,
+    cancel: &CancelToken,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let tokens = match (arguments.prompt_tokens, arguments.prompt.read()?) {
+        (Some(tokens), _) => {
+            room.check_len(tokens)?;
+            tokens
+        }
+        (None, Some(prompt)) => {
+            let tokens = prompt.tokens(parts, cancel)?;
+            room.check(&tokens)?;
+            tokens.len()
+        }
+        (None, None) => return Ok(()),
+    };
+    findings.of_prompt(tokens, room);
+    Ok(())
 }

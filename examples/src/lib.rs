@@ -15,6 +15,7 @@ pub mod generate;
 pub mod inspect;
 mod model;
 pub mod perplexity;
+mod prompt;
 mod size;
 mod token_file;
 
@@ -22,5 +23,6 @@ pub use arguments::{DEFAULT_SHARE, Device, EngineArguments};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};
+pub use prompt::{PromptArguments, PromptIds, PromptIdsError};
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};

@@ -3,11 +3,15 @@
 use slotstream::core::ErrorKind;
 
 /// Units, largest first within each family.
-const UNITS: [(&str, u64); 9] = [
+const UNITS: [(&str, u64); 13] = [
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
+    ("EB", 1_000_000_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
     ("TB", 1_000_000_000_000),
     ("GB", 1_000_000_000),
     ("MB", 1_000_000),
@@ -27,7 +31,7 @@ pub enum SizeError {
         text: String,
     },
     /// A unit that is not known.
-    #[error("unknown unit {unit:?}: use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB")]
+    #[error("unknown unit {unit:?}: use B, KB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB or EiB")]
     #[non_exhaustive]
     Unit {
         /// The unit.
@@ -98,7 +102,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
 /// ```
 #[must_use]
 pub fn show_size(bytes: u64) -> String {
-    let unit = UNITS[..4].iter().rev().take_while(|(_, factor)| bytes >= *factor).last();
+    let unit = UNITS[..6].iter().rev().take_while(|(_, factor)| bytes >= *factor).last();
     match unit {
         Some((name, factor)) => format!("{:.2} {name}", bytes as f64 / *factor as f64),
         None => format!("{bytes} B"),
@@ -126,7 +130,7 @@ mod tests {
             assert_eq!(parse_size(text), number(text), "{text}");
         }
         assert_eq!(parse_size("8Gb/s"), Err(SizeError::Unit { unit: "Gb/s".to_owned() }));
-        for text in ["99999999999999999999", "18446744073709551615KB"] {
+        for text in ["99999999999999999999", "18446744073709551615KB", "16EiB"] {
             assert!(matches!(parse_size(text), Err(SizeError::TooLarge { .. })), "{text}");
         }
         assert_eq!(SizeError::Number { text: String::new() }.kind(), ErrorKind::User);
@@ -135,8 +139,8 @@ mod tests {
     #[test]
     fn sizes_for_people() {
         assert_eq!(
-            [0, 1023, 1024, 3 << 30].map(show_size),
-            ["0 B", "1023 B", "1.00 KiB", "3.00 GiB"]
+            [0, 1023, 1024, 3 << 30, 1 << 50].map(show_size),
+            ["0 B", "1023 B", "1.00 KiB", "3.00 GiB", "1.00 PiB"]
         );
     }
 }

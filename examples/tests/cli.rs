@@ -13,6 +13,8 @@ mod inspect;
 mod perplexity;
 #[path = "cli/program.rs"]
 mod program;
+#[path = "cli/refusals.rs"]
+mod refusals;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

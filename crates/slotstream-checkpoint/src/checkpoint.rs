@@ -8,6 +8,7 @@ use slotstream_core::{
     RecordLayout,
 };
 
+use crate::json;
 use crate::names::{canonical, expert_module};
 use crate::ngram::{NgramPlan, plan_ngram};
 use crate::resolve::{self, Tensors};
@@ -323,7 +324,7 @@ impl Checkpoint {
 
 /// The folder must be one, and hold a config.
 fn check_folder(folder: &Path) -> Result<(), CheckpointError> {
-    let meta = folder.metadata().map_err(|e| CheckpointError::io(folder, "open", e))?;
+    let meta = json::metadata(folder)?;
     if !meta.is_dir() {
         let path = folder.into();
         return Err(CheckpointError::FileType { path, expected: "a folder", found: "a file" });

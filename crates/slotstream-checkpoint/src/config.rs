@@ -386,14 +386,21 @@ fn parse_rope(
             return Err(rope.bad("rope_type", other.to_owned(), "`default`: no scaling is known"));
         }
     }
-    let theta = rope
-        .opt_float("rope_theta", &(1.0..=1e12))?
+    // Where both places give a number, they must agree: readers differ in which one they take.
+    let number = |name: &str, range| {
+        let (inner, outer) = (rope.opt_float(name, &range)?, text.opt_float(name, &range)?);
+        match (inner, outer) {
+            (Some(inner), Some(outer)) if inner != outer => {
+                let expected = format!("the same as in rope_parameters ({inner})");
+                Err(text.bad(name, outer.to_string(), expected))
+            }
+            _ => Ok(inner.or(outer)),
+        }
+    };
+    let theta = number("rope_theta", 1.0..=1e12)?
         .ok_or_else(|| rope.missing("rope_theta", "a number from 1 to 1e12"))?;
     let name = "partial_rotary_factor";
-    let factor = match rope.opt_float(name, &(0.0..=1.0))? {
-        Some(factor) => factor,
-        None => text.opt_float(name, &(0.0..=1.0))?.unwrap_or(1.0),
-    };
+    let factor = number(name, 0.0..=1.0)?.unwrap_or(1.0);
     let dims = head_dim as f64 * factor;
     if dims.fract() != 0.0 || dims < 2.0 || dims % 2.0 != 0.0 || dims > indexer_head_dim as f64 {
         let expected = format!(

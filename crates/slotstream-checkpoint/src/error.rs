@@ -1,24 +1,13 @@
 //! What can be wrong with a checkpoint.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+mod kind;
+mod words;
 
-use slotstream_core::{CoreError, ErrorKind, ReadError};
+use std::path::PathBuf;
 
-/// Shows at most eight names, then how many more there are.
-struct Names<'a>(&'a [String]);
+use slotstream_core::{CoreError, ReadError};
 
-impl fmt::Display for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, name) in self.0.iter().take(8).enumerate() {
-            write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
-        }
-        match self.0.len() {
-            0..=8 => Ok(()),
-            n => write!(f, " and {} more", n - 8),
-        }
-    }
-}
+use words::{Count, Names, are, boundary, it};
 
 /// Why a checkpoint was refused. Every variant names the file or folder.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +34,13 @@ pub enum CheckpointError {
         expected: &'static str,
         /// What is there.
         found: &'static str,
+    },
+    /// A symbolic link that leads back to itself.
+    #[error("{} is a loop of symbolic links; download the file again", path.display())]
+    #[non_exhaustive]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
     },
     /// A JSON file is larger than anything sensible.
     #[error("{} has {found} bytes, the limit is {limit}", path.display())]
@@ -184,8 +180,9 @@ pub enum CheckpointError {
     },
     /// Files that should be there are not.
     #[error(
-        "{}: {} of {total} shards are missing: {}; download them again",
-        folder.display(), missing.len(), Names(missing)
+        "{}: {} of {} {} missing: {}; download {} again",
+        folder.display(), missing.len(), Count(*total, "shard"), are(missing.len()), Names(missing),
+        it(missing.len())
     )]
     #[non_exhaustive]
     MissingShards {
@@ -224,8 +221,8 @@ pub enum CheckpointError {
     },
     /// A tensor that the index names and the file does not have.
     #[error(
-        "{}: the index puts {} tensors here that the file does not have: {}",
-        path.display(), tensors.len(), Names(tensors)
+        "{}: the index puts {} here that the file does not have: {}",
+        path.display(), Count(tensors.len(), "tensor"), Names(tensors)
     )]
     #[non_exhaustive]
     NotInShard {
@@ -236,8 +233,8 @@ pub enum CheckpointError {
     },
     /// A tensor that a file has and the index does not name.
     #[error(
-        "{}: {} tensors are in this file but not in the index: {}",
-        path.display(), tensors.len(), Names(tensors)
+        "{}: {} in this file {} not in the index: {}",
+        path.display(), Count(tensors.len(), "tensor"), are(tensors.len()), Names(tensors)
     )]
     #[non_exhaustive]
     NotInIndex {
@@ -353,7 +350,7 @@ pub enum CheckpointError {
         "{}: tensor `{tensor}` starts at byte {found} of the data, expected {expected}, where \
          {} ends: {}",
         path.display(),
-        if previous.is_empty() { "the header".to_owned() } else { format!("`{previous}`") },
+        boundary(previous),
         if found < expected { "they overlap" } else { "the bytes between belong to no tensor" }
     )]
     #[non_exhaustive]
@@ -425,7 +422,10 @@ pub enum CheckpointError {
         found: usize,
     },
     /// Tensors that the config asks for are not there.
-    #[error("{}: {} tensors are missing: {}", folder.display(), tensors.len(), Names(tensors))]
+    #[error(
+        "{}: {} {} missing: {}",
+        folder.display(), Count(tensors.len(), "tensor"), are(tensors.len()), Names(tensors)
+    )]
     #[non_exhaustive]
     MissingTensors {
         /// The folder.
@@ -450,8 +450,9 @@ pub enum CheckpointError {
     },
     /// Tensors that nothing in the model uses.
     #[error(
-        "{}: {} tensors belong to no part of the model: {}; loading would ignore them",
-        folder.display(), tensors.len(), Names(tensors)
+        "{}: {} of no part of the model: {}; loading would ignore {}",
+        folder.display(), Count(tensors.len(), "tensor"), Names(tensors),
+        it(tensors.len())
     )]
     #[non_exhaustive]
     UnmappedTensors {
@@ -571,6 +572,25 @@ pub enum CheckpointError {
         /// The tensor.
         tensor: String,
     },
+    /// A weight that is not a number, or infinite.
+    #[error(
+        "{}: `{tensor}` holds {value} as value {index}, at byte {offset} of the file: the file is \
+         damaged; download it again",
+        path.display()
+    )]
+    #[non_exhaustive]
+    NotFinite {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor, as written in the file.
+        tensor: String,
+        /// Number of the value in the tensor, from 0.
+        index: u64,
+        /// Its first byte in the file.
+        offset: u64,
+        /// The value.
+        value: f32,
+    },
     /// A word that names no norm form.
     #[error("norm form `{found}`: expected `raw` or `folded`")]
     #[non_exhaustive]
@@ -596,35 +616,4 @@ pub enum CheckpointError {
         /// What is not legal.
         source: CoreError,
     },
-}
-
-impl CheckpointError {
-    pub(crate) fn io(path: &Path, action: &'static str, source: std::io::Error) -> Self {
-        Self::Io { path: path.into(), action, source }
-    }
-
-    pub(crate) fn shape(path: &Path, source: CoreError) -> Self {
-        Self::Shape { path: path.into(), source }
-    }
-
-    /// What the caller can do about it.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        use std::io::ErrorKind as Io;
-        match self {
-            Self::Io { source, .. } => match source.kind() {
-                Io::NotFound | Io::PermissionDenied | Io::NotADirectory => ErrorKind::User,
-                _ => ErrorKind::Transient,
-            },
-            Self::Read { source, .. } => source.kind(),
-            Self::FileType { .. }
-            | Self::ModelType { .. }
-            | Self::NoShards { .. }
-            | Self::Quantization { .. }
-            | Self::NoSuchTensor { .. }
-            | Self::NoConfig { .. }
-            | Self::NormFormName { .. } => ErrorKind::User,
-            _ => ErrorKind::Corrupt,
-        }
-    }
 }

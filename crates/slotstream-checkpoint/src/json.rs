@@ -25,9 +25,31 @@ pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointEr
     Ok(bytes)
 }
 
+/// What the system knows of a file or folder; links are followed.
+pub(crate) fn metadata(path: &Path) -> Result<fs::Metadata, CheckpointError> {
+    fs::metadata(path).map_err(|e| match is_link_loop(path) {
+        true => CheckpointError::LinkLoop { path: path.into() },
+        false => CheckpointError::io(path, "open", e),
+    })
+}
+
+/// Whether a path is a symbolic link that leads back to itself, directly or through others.
+#[must_use]
+pub fn is_link_loop(path: &Path) -> bool {
+    // Systems give up after 40 links or fewer.
+    let mut at = path.to_path_buf();
+    for _ in 0..=40 {
+        match (fs::read_link(&at), at.parent()) {
+            (Ok(target), Some(folder)) => at = folder.join(target),
+            _ => return false,
+        }
+    }
+    true
+}
+
 /// The size of a regular file; links are followed.
 pub(crate) fn regular_file_len(path: &Path) -> Result<u64, CheckpointError> {
-    let meta = fs::metadata(path).map_err(|e| CheckpointError::io(path, "open", e))?;
+    let meta = metadata(path)?;
     if meta.is_file() {
         return Ok(meta.len());
     }
@@ -59,12 +81,8 @@ pub(crate) fn json_error(path: &Path, part: String, error: &serde_json::Error) -
     CheckpointError::Json { path: path.into(), part, line, column, reason }
 }
 
-/// Parses an object. A key that appears twice, at any depth, is an error.
-pub(crate) fn parse_object(
-    path: &Path,
-    part: &'static str,
-    bytes: &[u8],
-) -> Result<Map<String, Value>, CheckpointError> {
+/// Parses a value. A key that appears twice, at any depth, is an error.
+fn parse(path: &Path, part: &'static str, bytes: &[u8]) -> Result<Value, CheckpointError> {
     let text = utf8(path, part, bytes)?;
     let duplicate = RefCell::new(None);
     let mut parser = serde_json::Deserializer::from_str(text);
@@ -73,7 +91,16 @@ pub(crate) fn parse_object(
     if let Some(key) = duplicate.into_inner() {
         return Err(CheckpointError::DuplicateKey { path: path.into(), part, key });
     }
-    match result.map_err(|e| json_error(path, part.to_owned(), &e))? {
+    result.map_err(|e| json_error(path, part.to_owned(), &e))
+}
+
+/// Parses an object. A key that appears twice, at any depth, is an error.
+pub(crate) fn parse_object(
+    path: &Path,
+    part: &'static str,
+    bytes: &[u8],
+) -> Result<Map<String, Value>, CheckpointError> {
+    match parse(path, part, bytes)? {
         Value::Object(map) => Ok(map),
         other => Err(CheckpointError::Field {
             path: path.into(),
@@ -82,6 +109,17 @@ pub(crate) fn parse_object(
             expected: "an object".to_owned(),
         }),
     }
+}
+
+/// Checks that bytes are one JSON value: UTF-8, nested at most 128 deep, and no object with a key
+/// twice. `path` and `part`, such as "the tokenizer", are for messages. For files that another
+/// library then reads.
+///
+/// # Errors
+/// [`CheckpointError::Utf8`], [`CheckpointError::Json`] with line and column,
+/// [`CheckpointError::DuplicateKey`].
+pub fn check_json(path: &Path, part: &'static str, bytes: &[u8]) -> Result<(), CheckpointError> {
+    parse(path, part, bytes).map(drop)
 }
 
 /// A JSON value whose objects have no key twice.

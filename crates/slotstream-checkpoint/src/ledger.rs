@@ -189,7 +189,9 @@ impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<24} {:>14} {:>8} {:>18}", "class", "count", "tensors", "bytes")?;
         for row in &self.rows {
-            let count = format!("{} {}", row.count, row.class.unit());
+            let unit = row.class.unit();
+            let unit = if row.count == 1 { unit.trim_end_matches('s') } else { unit };
+            let count = format!("{} {unit}", row.count);
             let bytes = grouped(row.bytes);
             writeln!(f, "{:<24} {count:>14} {:>8} {bytes:>18}", row.class.label(), row.tensors)?;
         }

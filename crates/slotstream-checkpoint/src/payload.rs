@@ -162,20 +162,24 @@ pub fn read_floats(
     if !matches!(info.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
         return Err(wrong());
     }
-    let bytes = read_bytes(info, reader)?;
-    Ok(match info.dtype {
+    Ok(floats(info.dtype, &read_bytes(info, reader)?).collect())
+}
+
+/// The values of a float tensor's bytes; those of another dtype are taken for BF16.
+pub(crate) fn floats(dtype: Dtype, bytes: &[u8]) -> Box<dyn Iterator<Item = f32> + '_> {
+    match dtype {
         Dtype::F32 => {
-            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            Box::new(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
         }
         Dtype::F16 => {
-            bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
+            Box::new(bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()))
         }
-        _ => (0..bytes.len() / 2).map(|i| bf16_at(&bytes, i)).collect(),
-    })
+        _ => Box::new((0..bytes.len() / 2).map(|i| bf16_at(bytes, i))),
+    }
 }
 
 /// The file that a tensor lies in; empty for a tensor of another checkpoint.
-fn path_of(checkpoint: &Checkpoint, info: &TensorInfo) -> PathBuf {
+pub(crate) fn path_of(checkpoint: &Checkpoint, info: &TensorInfo) -> PathBuf {
     checkpoint.files().get(info.extent.file().index()).cloned().unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! Errors of loading and running the graph.
 
-use slotstream_core::{ErrorKind, LayerIdx};
+use slotstream_core::{ErrorKind, LayerIdx, PassId};
 
 /// A graph that could not be loaded or a pass that could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -104,16 +104,40 @@ pub enum QwenError {
     },
     /// NaN or infinity reached the router of a layer.
     #[error(
-        "{value} reached the router of {layer} for the token at position {position}: damaged weights \
-         in this layer or the one before it, or an overflow"
+        "{value} reached the router of {layer} in step {}, at position {position}: damaged weights \
+         in this layer or the one before it, or an overflow; the example `inspect --values` finds \
+         damaged weights",
+        pass.get()
     )]
     #[non_exhaustive]
     NotFinite {
-        /// The layer; one past the last stands for the output head.
+        /// The layer.
         layer: LayerIdx,
+        /// The step: number of the pass.
+        pass: PassId,
         /// Position of the token.
         position: u64,
         /// The value.
+        value: f32,
+    },
+    /// NaN or infinity among the logits.
+    #[error(
+        "{value} is the logit of token {token} in step {}, at position {position}: damaged weights \
+         in {layer}, the last one, or in the output head, or an overflow; the example `inspect \
+         --values` finds damaged weights",
+        pass.get()
+    )]
+    #[non_exhaustive]
+    LogitNotFinite {
+        /// The last layer.
+        layer: LayerIdx,
+        /// The step: number of the pass.
+        pass: PassId,
+        /// Position of the token after which these are the logits.
+        position: u64,
+        /// The first token whose logit is not finite.
+        token: usize,
+        /// Its logit.
         value: f32,
     },
     /// An op failed.
@@ -162,7 +186,7 @@ impl QwenError {
             Self::Ngram { source } => source.kind(),
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::Token { .. } | Self::Context { .. } | Self::Rollback { .. } => ErrorKind::User,
-            Self::NotFinite { .. } => ErrorKind::Corrupt,
+            Self::NotFinite { .. } | Self::LogitNotFinite { .. } => ErrorKind::Corrupt,
             Self::Position { .. }
             | Self::Row { .. }
             | Self::Dirty { .. }

@@ -40,6 +40,7 @@ mod attention;
 mod delta;
 mod error;
 mod load;
+mod logits;
 mod model;
 mod pass;
 #[cfg(test)]
@@ -50,6 +51,7 @@ mod window;
 
 pub use error::QwenError;
 pub use load::LoadProgress;
+pub use logits::{check_logits, to_host};
 pub use model::{ModelBuilder, QwenModel};
-pub use pass::{Logits, Observer, Pass, PassOutput, to_host};
+pub use pass::{Logits, Observer, Pass, PassOutput};
 pub use state::{MAX_ROLLBACK, PlannedState, State};

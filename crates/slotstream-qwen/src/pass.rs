@@ -90,15 +90,6 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The values of a tensor of one row or several, in row order.
-///
-/// # Errors
-/// [`QwenError::Layer`] when the device refuses or the tensor is not f32.
-pub fn to_host(tensor: &Tensor) -> Result<Vec<f32>, QwenError> {
-    let flat = tensor.flatten_all().and_then(|t| t.to_vec1());
-    flat.within("read back").map_err(QwenError::layer(0))
-}
-
 /// What a pass gave.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -361,7 +352,8 @@ impl Run<'_, '_> {
         if let Some(i) = floats[1].iter().position(|v| !v.is_finite()) {
             let row = i / self.model.config.num_experts;
             let position = step.position + row as u64;
-            return Err(QwenError::NotFinite { layer: layer_no, position, value: floats[1][i] });
+            let (pass, value) = (step.pass, floats[1][i]);
+            return Err(QwenError::NotFinite { layer: layer_no, pass, position, value });
         }
         let ids: Vec<ExpertIdx> = ids.iter().map(|id| ExpertIdx::new(*id as u16)).collect();
         let routing =

@@ -1,9 +1,11 @@
 //! Writes, rewrites and damages checkpoints of any shape.
 //!
 //! [`CheckpointSpec`] writes a folder from a config alone: sparse (headers are real, payload is
-//! a hole in the file) or with random weights of sane size. [`edit`] damages files on purpose.
+//! a hole in the file) or with random weights of sane size. [`edit`] damages files on purpose;
+//! [`damage`] is the list of all damages that a reader must refuse.
 //! [`rewrite_raw_norms`] turns a folder into the other norm form.
 
+pub mod damage;
 pub mod edit;
 mod error;
 mod norms;
@@ -14,4 +16,4 @@ mod vision;
 
 pub use error::WriteError;
 pub use norms::rewrite_raw_norms;
-pub use spec::{CheckpointSpec, SpecTensor};
+pub use spec::{CheckpointSpec, SpecTensor, small_config};

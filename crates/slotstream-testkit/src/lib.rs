@@ -6,6 +6,7 @@
 //! - [`forecaster`] plays passes to a forecaster and checks every answer.
 //! - [`checkpoint`] writes, rewrites and damages checkpoints of any shape, so that tests need no
 //!   large files.
+//! - [`mutate`] changes bytes at random, for property tests and fuzzers of readers of files.
 //!
 //! It measures nothing: a lawful policy may still be a bad one. No shipped crate depends on it.
 //!
@@ -39,6 +40,7 @@
 pub mod checkpoint;
 mod dice;
 pub mod forecaster;
+pub mod mutate;
 pub mod policy;
 pub mod reader;
 mod watch;

@@ -71,4 +71,4 @@ pub use metrics::{Metrics, PhaseMetrics};
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
 #[cfg(feature = "text")]
-pub use text_parts::{TextIter, TextOptions, TextPiece};
+pub use text_parts::{TextIter, TextOptions, TextParts, TextPiece};

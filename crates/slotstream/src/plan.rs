@@ -79,6 +79,8 @@ pub struct MemoryPlan {
     pub slot_bytes: u64,
     /// Records of the model.
     pub records: usize,
+    /// Longest context of a session in tokens.
+    pub context: usize,
 }
 
 impl MemoryPlan {
@@ -179,8 +181,13 @@ impl MemoryPlan {
                     "retained state",
                     each * request.sessions as u64,
                     format!(
-                        "{} session(s) of {} tokens: context {}, recurrent {}, rollback {}",
-                        request.sessions, request.context, state.context, state.fixed, state.ring
+                        "{} session{} of {} tokens: context {}, recurrent {}, rollback {}",
+                        request.sessions,
+                        if request.sessions == 1 { "" } else { "s" },
+                        request.context,
+                        state.context,
+                        state.fixed,
+                        state.ring
                     ),
                 ),
                 row("margin", MARGIN, "allocator and threads".into()),
@@ -188,6 +195,7 @@ impl MemoryPlan {
             slots: 0,
             slot_bytes: checkpoint.record_layout().stride() as u64,
             records: checkpoint.geometry().records(),
+            context: request.context,
         }
     }
 

@@ -5,7 +5,6 @@ mod score;
 use std::sync::Arc;
 use std::time::Instant;
 
-use candle_core::Tensor;
 use slotstream_core::{CancelToken, Phase, SessionId, Step};
 use slotstream_qwen::{Logits, Pass, State};
 
@@ -215,7 +214,7 @@ impl Session {
             let end = (seen + self.engine.0.chunk).min(total);
             let wanted = if end == total { Logits::Last } else { Logits::None };
             if let Some(logits) = self.run(seen, end, wanted)? {
-                self.logits = slotstream_qwen::to_host(&logits)?;
+                self.logits = logits;
                 self.logits_at = total;
             }
             seen = end;
@@ -224,8 +223,9 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a turn and runs `tokens[start..end]`.
-    fn run(&mut self, start: usize, end: usize, logits: Logits) -> Result<Option<Tensor>, Error> {
+    /// Takes a turn and runs `tokens[start..end]`; finite logits of the rows asked for, on the
+    /// host.
+    fn run(&mut self, start: usize, end: usize, logits: Logits) -> Result<Option<Vec<f32>>, Error> {
         let inner = &self.engine.0;
         let decode = end - start == 1 && start >= self.prompt_end;
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
@@ -253,7 +253,10 @@ impl Session {
             Phase::Decode => self.metrics.decode.add(&metrics),
             _ => self.metrics.prefill.add(&metrics),
         }
-        Ok(output?.logits)
+        let Some(logits) = output?.logits else { return Ok(None) };
+        let logits = slotstream_qwen::to_host(&logits)?;
+        slotstream_qwen::check_logits(self.engine.0.model.config(), &step, &logits)?;
+        Ok(Some(logits))
     }
 
     /// Replaces the state by one that has seen at most `len` tokens of this sequence: rolled

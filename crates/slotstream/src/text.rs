@@ -28,12 +28,17 @@
 //! ```
 
 mod error;
+mod files;
+mod guard;
 mod stop;
 mod stream;
 mod template;
 mod tokenizer;
+mod traps;
 
 pub use error::TextError;
+pub(crate) use files::is_there;
+pub use guard::panics_are_caught;
 pub use stop::StopMatcher;
 pub use stream::StreamDecoder;
 pub use template::{ChatOptions, ChatTemplate, ContentPart, Message, ToolCall};

@@ -5,62 +5,65 @@ use std::path::{Path, PathBuf};
 use crate::sampling::{GenerationDefaults, SamplingParams};
 use crate::session::FinishReason;
 use crate::text::{
-    ChatOptions, ChatTemplate, Message, StopMatcher, StreamDecoder, TextError, Tokenizer,
+    ChatOptions, ChatTemplate, Message, StopMatcher, StreamDecoder, TextError, Tokenizer, is_there,
 };
 use crate::{Engine, Error, Session, TokenIter};
 
-/// Tokenizer and template, where the model folder has them.
+/// Tokenizer and chat template of a model folder, where it has them. An [`Engine`] brings its own;
+/// this is for looking at text without loading a model.
 #[derive(Debug)]
-pub(crate) struct TextParts {
-    path: PathBuf,
+pub struct TextParts {
+    folder: PathBuf,
     tokenizer: Option<Tokenizer>,
     template: Option<ChatTemplate>,
 }
 
 impl TextParts {
-    pub(crate) fn load(folder: &Path, vocab_size: usize) -> Result<Self, Error> {
-        let path = folder.join("tokenizer.json");
-        let tokenizer = path.exists().then(|| Tokenizer::load(&path, vocab_size)).transpose()?;
+    /// Loads what the folder has, for a model of `vocab_size` embeddings.
+    ///
+    /// # Errors
+    /// [`Error::Text`] when a file is there and cannot be used.
+    pub fn load(folder: &Path, vocab_size: usize) -> Result<Self, Error> {
+        let path = tokenizer_path(folder);
+        let tokenizer = is_there(&path).then(|| Tokenizer::load(&path, vocab_size)).transpose()?;
         let template = match ChatTemplate::load(folder, None) {
             Ok(template) => Some(template),
             Err(TextError::NoTemplate { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        Ok(Self { path, tokenizer, template })
+        Ok(Self { folder: folder.into(), tokenizer, template })
     }
-}
 
-impl Engine {
-    /// The model's tokenizer.
+    /// The tokenizer.
     ///
     /// # Errors
     /// [`Error::NoTokenizer`] when the folder has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
-        let text = &self.0.text;
-        text.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { path: text.path.clone() })
+        let missing = || Error::NoTokenizer { path: tokenizer_path(&self.folder) };
+        self.tokenizer.as_ref().ok_or_else(missing)
     }
 
-    /// The model's chat template; `None` when the folder has none.
+    /// The chat template; `None` when the folder has none.
     #[must_use]
-    pub fn chat_template(&self) -> Option<&ChatTemplate> {
-        self.0.text.template.as_ref()
+    pub const fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
     }
 
-    /// Renders a conversation with the model's template: the text that
+    /// Renders a conversation with the template: the text that
     /// [`chat_tokens`](Self::chat_tokens) encodes.
     ///
     /// # Errors
     /// [`Error::Text`] when there is no template or it refuses.
     pub fn chat_text(&self, messages: &[Message], options: &ChatOptions) -> Result<String, Error> {
-        let template = match &self.0.text.template {
+        let template = match &self.template {
             Some(template) => template,
             // Loading again names what is missing.
-            None => &ChatTemplate::load(&self.0.folder, None)?,
+            None => &ChatTemplate::load(&self.folder, None)?,
         };
         Ok(template.render(messages, options)?)
     }
 
-    /// Renders a conversation with the model's template and tokenizes it.
+    /// Renders a conversation with the template and tokenizes it.
     ///
     /// # Errors
     /// As [`chat_text`](Self::chat_text), and [`Error::NoTokenizer`].
@@ -70,6 +73,53 @@ impl Engine {
         options: &ChatOptions,
     ) -> Result<Vec<u32>, Error> {
         Ok(self.tokenizer()?.encode(&self.chat_text(messages, options)?, false)?)
+    }
+}
+
+fn tokenizer_path(folder: &Path) -> PathBuf {
+    folder.join("tokenizer.json")
+}
+
+impl Engine {
+    /// Tokenizer and chat template.
+    #[must_use]
+    pub fn text(&self) -> &TextParts {
+        &self.0.text
+    }
+
+    /// The model's tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] when the folder has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        self.0.text.tokenizer()
+    }
+
+    /// The model's chat template; `None` when the folder has none.
+    #[must_use]
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.0.text.chat_template()
+    }
+
+    /// Renders a conversation with the model's template: the text that
+    /// [`chat_tokens`](Self::chat_tokens) encodes.
+    ///
+    /// # Errors
+    /// As [`TextParts::chat_text`].
+    pub fn chat_text(&self, messages: &[Message], options: &ChatOptions) -> Result<String, Error> {
+        self.0.text.chat_text(messages, options)
+    }
+
+    /// Renders a conversation with the model's template and tokenizes it.
+    ///
+    /// # Errors
+    /// As [`TextParts::chat_tokens`].
+    pub fn chat_tokens(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+    ) -> Result<Vec<u32>, Error> {
+        self.0.text.chat_tokens(messages, options)
     }
 
     /// The sampling that `generation_config.json` recommends.

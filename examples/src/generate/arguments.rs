@@ -1,13 +1,9 @@
 //! The command line of `generate`.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
-use clap::{ArgGroup, Parser, ValueEnum};
-use slotstream::core::ErrorKind;
+use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
-use crate::{EngineArguments, Failure};
+use crate::{EngineArguments, Failure, PromptArguments};
 
 /// Generates text with a mixture-of-experts model whose experts stay on disk.
 ///
@@ -19,24 +15,14 @@ use crate::{EngineArguments, Failure};
     name = "generate",
     version,
     allow_negative_numbers = true,
-    group(ArgGroup::new("what").args(["prompt", "prompt_file", "prompt_ids"])),
     after_help = "RUST_LOG=debug logs what the engine does and each pass with its times, \
                   RUST_LOG=trace also each layer and read. Ctrl-C ends with the figures so far."
 )]
 #[non_exhaustive]
 pub struct Arguments {
-    /// Text to continue
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Prompt")]
-    pub prompt: Option<String>,
-    /// Read the prompt from a file
-    #[arg(long, value_name = "FILE", help_heading = "Prompt")]
-    pub prompt_file: Option<PathBuf>,
-    /// Token ids instead of text, such as "1,2,3"
-    #[arg(long, value_name = "IDS", conflicts_with = "chat", help_heading = "Prompt")]
-    pub prompt_ids: Option<PromptIds>,
-    /// Put the prompt into the model's chat template as a user's message
-    #[arg(long, requires = "what", help_heading = "Prompt")]
-    pub chat: bool,
+    /// What to continue.
+    #[command(flatten)]
+    pub prompt: PromptArguments,
     /// Most tokens to generate
     #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Generation")]
     pub max_tokens: usize,
@@ -112,8 +98,7 @@ impl Arguments {
 
     /// Whether the built-in prompt is shown before its continuation.
     pub(super) fn prints_prompt(&self) -> bool {
-        let given = [self.prompt.is_some(), self.prompt_file.is_some(), self.prompt_ids.is_some()];
-        !self.json() && given == [false; 3]
+        !self.json() && !self.prompt.given()
     }
 
     /// How tokens are chosen.
@@ -133,54 +118,6 @@ impl Arguments {
     }
 }
 
-/// A list of token ids, separated by commas or spaces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "it is a list")]
-pub struct PromptIds(
-    /// The ids.
-    pub Vec<u32>,
-);
-
-/// A text that is no list of token ids.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PromptIdsError {
-    /// Something that is no id.
-    #[error("{text:?} (item {position}, from 1) is no token id: write ids such as \"1,2,3\"")]
-    #[non_exhaustive]
-    Id {
-        /// The item.
-        text: String,
-        /// Its place, from 1.
-        position: usize,
-    },
-    /// No id at all.
-    #[error("the list is empty: write ids such as \"1,2,3\"")]
-    #[non_exhaustive]
-    Empty {},
-}
-
-impl PromptIdsError {
-    /// What the caller can do about it: write another list.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        ErrorKind::User
-    }
-}
-
-impl FromStr for PromptIds {
-    type Err = PromptIdsError;
-
-    fn from_str(text: &str) -> Result<Self, PromptIdsError> {
-        let items = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|t| !t.is_empty());
-        let id = |(i, text): (usize, &str)| {
-            text.parse().map_err(|_| PromptIdsError::Id { text: text.to_owned(), position: i + 1 })
-        };
-        let ids = items.enumerate().map(id).collect::<Result<Vec<u32>, _>>()?;
-        if ids.is_empty() { Err(PromptIdsError::Empty {}) } else { Ok(Self(ids)) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,14 +130,6 @@ mod tests {
     fn the_command_is_consistent() {
         use clap::CommandFactory;
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn ids() {
-        assert_eq!("1,2, 3\n4".parse(), Ok(PromptIds(vec![1, 2, 3, 4])));
-        assert_eq!(" ,".parse::<PromptIds>(), Err(PromptIdsError::Empty {}));
-        let error = "1,-2".parse::<PromptIds>().unwrap_err();
-        assert_eq!(error, PromptIdsError::Id { text: "-2".to_owned(), position: 2 });
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The validation report: every check with what it found.
 
-use std::path::Path;
-
+use indicatif::HumanCount;
 use serde::Serialize;
-use slotstream::Error;
 use slotstream::checkpoint::{
-    Checkpoint, NormForm, TensorClass, expected_tensors, norm_means, verify_ngram_constants,
+    CheckedValues, Checkpoint, NormForm, TensorClass, expected_tensors, norm_means,
+    verify_ngram_constants,
 };
 use slotstream::core::RecordReader;
-use slotstream::text::{ChatTemplate, TextError, Tokenizer};
+use slotstream::{Error, TextParts};
+
+use crate::figures::count;
+use crate::prompt::Room;
 
 /// A check that passed.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +41,10 @@ pub(super) struct Findings {
     pub(super) tokenizer: Option<String>,
     /// The file of the chat template.
     pub(super) chat_template: Option<String>,
+    /// Bytes of the values that were looked at; null without `--values`.
+    pub(super) values_bytes: Option<u64>,
+    /// Tokens of the prompt.
+    pub(super) prompt_tokens: Option<usize>,
 }
 
 impl Findings {
@@ -53,25 +59,28 @@ impl Findings {
         let layers = config.num_hidden_layers;
         findings.passed(
             "config",
-            format!("every field of a qwen4_exp model of {layers} layers is in its range"),
+            format!(
+                "every field of a qwen4_exp model of {} is in its range",
+                count(layers as u64, "layer")
+            ),
         );
         let (default, overrides) = (config.quantization.default, &config.quantization.overrides);
         findings.passed(
             "quantization",
             format!(
-                "{} bits in groups of {}; {} overrides, each of a module that exists",
+                "{} bits in groups of {}; {}, each of a module that exists",
                 default.bits(),
                 default.group_size(),
-                overrides.len()
+                count(overrides.len() as u64, "override")
             ),
         );
         let bytes: u64 = checkpoint.file_sizes().iter().sum();
         findings.passed(
             "files",
             format!(
-                "{} safetensors files, {bytes} bytes; none is missing, cut off or has bytes of \
-                 no tensor",
-                checkpoint.files().len()
+                "{}, {}; none is missing, cut off or has bytes of no tensor",
+                count(checkpoint.files().len() as u64, "safetensors file"),
+                count(bytes, "byte")
             ),
         );
         let expected = expected_tensors(config).map_or(0, |tensors| tensors.len());
@@ -82,9 +91,11 @@ impl Findings {
         findings.passed(
             "tensors",
             format!(
-                "{} tensors: the {expected} that the config asks for with their dtypes and \
-                 shapes, {optional} of optional parts, none that nothing uses",
-                checkpoint.tensors().len()
+                "{}: the {} that the config asks for with their dtypes and shapes, {} of optional \
+                 parts, none that nothing uses",
+                count(checkpoint.tensors().len() as u64, "tensor"),
+                HumanCount(expected as u64),
+                HumanCount(optional)
             ),
         );
         let resolved =
@@ -92,10 +103,10 @@ impl Findings {
         findings.passed(
             "experts",
             format!(
-                "{} of {} records have their nine pieces, {} bytes each",
-                resolved.count(),
-                geometry.records(),
-                checkpoint.ledger().record_bytes
+                "{} of {} have their nine pieces, {} each",
+                HumanCount(resolved.count() as u64),
+                count(geometry.records() as u64, "record"),
+                count(checkpoint.ledger().record_bytes, "byte")
             ),
         );
         findings
@@ -143,10 +154,8 @@ impl Findings {
     }
 
     /// Tokenizer and chat template; both may be absent.
-    pub(super) fn of_text(&mut self, folder: &Path, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let path = folder.join("tokenizer.json");
-        if path.exists() {
-            let tokenizer = Tokenizer::load(&path, checkpoint.config().vocab_size)?;
+    pub(super) fn of_text(&mut self, parts: &TextParts, checkpoint: &Checkpoint) {
+        if let Ok(tokenizer) = parts.tokenizer() {
             self.passed(
                 "tokenizer",
                 format!(
@@ -155,16 +164,31 @@ impl Findings {
                     checkpoint.config().vocab_size
                 ),
             );
-            self.tokenizer = Some(path.display().to_string());
+            self.tokenizer = Some(tokenizer.path().display().to_string());
         }
-        match ChatTemplate::load(folder, None) {
-            Ok(template) => {
-                self.passed("chat template", format!("compiles: {}", template.names().join(", ")));
-                self.chat_template = Some(template.path().display().to_string());
-                Ok(())
-            }
-            Err(TextError::NoTemplate { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        if let Some(template) = parts.chat_template() {
+            self.passed("chat template", format!("compiles: {}", template.names().join(", ")));
+            self.chat_template = Some(template.path().display().to_string());
         }
+    }
+
+    /// Every scale, bias and float.
+    pub(super) fn of_values(&mut self, checked: CheckedValues) {
+        let CheckedValues { tensors, values, bytes, .. } = checked;
+        let (tensors, values) = (count(tensors as u64, "tensor"), count(values, "value"));
+        self.passed("values", format!("{values} of {tensors} are finite numbers"));
+        self.values_bytes = Some(bytes);
+    }
+
+    /// The prompt.
+    pub(super) fn of_prompt(&mut self, tokens: usize, room: &Room) {
+        let found = format!(
+            "{} of a vocabulary of {}; the context has room for {}",
+            count(tokens as u64, "token"),
+            HumanCount(room.vocab_size as u64),
+            HumanCount(room.context as u64)
+        );
+        self.passed("prompt", found);
+        self.prompt_tokens = Some(tokens);
     }
 }

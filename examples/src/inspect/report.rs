@@ -3,13 +3,17 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use indicatif::HumanCount;
 use serde::Serialize;
 use slotstream::checkpoint::{Checkpoint, LayerType, Ledger, TensorClass};
+use slotstream::core::ErrorKind;
+use slotstream::qwen::QwenError;
+use slotstream::text::TextError;
 use slotstream::{Error, MemoryPlan};
 
 use super::checks::Findings;
 use crate::failure::ErrorFigure;
-use crate::figures::table;
+use crate::figures::{count, table};
 use crate::{Failure, show_size};
 
 /// Everything that was found. What was not reached is null.
@@ -31,6 +35,8 @@ pub(super) struct Report {
     record: Option<Record>,
     geometry: Option<GeometryFigure>,
     pub(super) plan: Option<Plan>,
+    /// Where the plan is less than the flags asked for.
+    pub(super) notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -149,6 +155,7 @@ impl Report {
             record: None,
             geometry: None,
             plan: None,
+            notes: Vec::new(),
         }
     }
 
@@ -182,16 +189,16 @@ impl Report {
         });
     }
 
-    /// Takes over why the rest is missing. A plan that does not fit leaves the model valid.
-    pub(super) fn fail(&mut self, error: &Error) {
-        if let Error::Budget { plan, .. } = error {
+    /// Takes over why the rest is missing. A plan or a prompt that does not fit leaves the model
+    /// valid.
+    pub(super) fn fail(&mut self, error: &Failure) {
+        if let Failure::Engine(Error::Budget { plan, .. }) = error {
             self.plan = Some((**plan).clone().into());
         }
-        let of_request = matches!(
-            error,
-            Error::Budget { .. } | Error::Option { .. } | Error::Cache(_) | Error::Device { .. }
-        );
-        self.valid = of_request;
+        self.valid = match error {
+            Failure::Engine(error) => of_request(error),
+            _ => true,
+        };
         self.error = Some(ErrorFigure::new(error, error.kind()));
     }
 
@@ -209,7 +216,7 @@ impl Report {
             ("n-gram layer", self.ngram.as_ref().map(Ngram::text)),
             ("records", self.record.as_ref().map(|record| self.record_text(record))),
             ("checks passed", self.config.as_ref().map(|_| self.checks_text())),
-            ("memory plan", self.plan.as_ref().map(Plan::text)),
+            ("memory plan", self.plan.as_ref().map(|plan| plan.text(&self.notes))),
         ] {
             if let Some(body) = body {
                 let _ = write!(text, "\n{title}\n{}\n", indent(&body));
@@ -217,6 +224,7 @@ impl Report {
         }
         let end = match (self.valid, &self.error) {
             (true, None) => "valid",
+            (true, Some(error)) if error.is_cancelled() => "valid as far as it was looked at",
             (true, Some(_)) => "valid, but this request does not fit it",
             (false, _) => "NOT VALID",
         };
@@ -228,7 +236,7 @@ impl Report {
             Path::new(path).file_name().map_or(path.to_owned(), |n| n.display().to_string())
         };
         let mut rows: Vec<_> =
-            self.files.iter().map(|f| (name(&f.path), show_size(f.bytes))).collect();
+            self.files.iter().map(|f| (name(&f.path), count(f.bytes, "byte"))).collect();
         rows.extend(
             self.ignored_files.iter().map(|f| (name(f), "ignored: not in the index".to_owned())),
         );
@@ -245,7 +253,11 @@ impl Report {
     fn optional_text(&self) -> String {
         let row = |part: &Optional| {
             let found = if part.found {
-                format!("{} tensors, {} bytes: not loaded", part.tensors, part.bytes)
+                format!(
+                    "{}, {}: not loaded",
+                    count(part.tensors, "tensor"),
+                    count(part.bytes, "byte")
+                )
             } else {
                 "none".to_owned()
             };
@@ -260,23 +272,50 @@ impl Report {
             rows.push((
                 "geometry",
                 format!(
-                    "{} layers x {} experts = {} records, top-{}",
-                    geometry.layers, geometry.experts, geometry.records, geometry.top_k
+                    "{} x {} = {}, top-{}",
+                    count(geometry.layers as u64, "layer"),
+                    count(geometry.experts as u64, "expert"),
+                    count(geometry.records as u64, "record"),
+                    geometry.top_k
                 ),
             ));
-            rows.push(("smallest pool", format!("{} slots", geometry.floor_slots)));
+            rows.push(("smallest pool", count(geometry.floor_slots as u64, "slot")));
         }
-        let (payload, stride) = (record.payload_bytes, record.stride_bytes);
-        rows.push(("record", format!("{payload} bytes, {stride} a slot")));
+        let bytes = |bytes: usize| count(bytes as u64, "byte");
+        let (payload, stride) = (bytes(record.payload_bytes), bytes(record.stride_bytes));
+        rows.push(("record", format!("{payload} in a slot of {stride}")));
         for piece in &record.pieces {
-            rows.push((&piece.name, format!("{} bytes at {}", piece.bytes, piece.offset)));
+            let at = HumanCount(piece.offset as u64);
+            rows.push((&piece.name, format!("{} at {at}", bytes(piece.bytes))));
         }
         table(&rows)
     }
 
     fn checks_text(&self) -> String {
         let checks = self.findings.checks.iter();
-        table(&checks.map(|check| (check.name, check.found.clone())).collect::<Vec<_>>())
+        let mut rows: Vec<_> = checks.map(|check| (check.name, check.found.clone())).collect();
+        if self.findings.values_bytes.is_none() {
+            let not = "not looked at: --values reads every scale, bias and float".to_owned();
+            rows.push(("values", not));
+        }
+        table(&rows)
+    }
+}
+
+/// Whether an error is about the request and not about the model.
+fn of_request(error: &Error) -> bool {
+    match error {
+        Error::Model(error) => matches!(**error, QwenError::Token { .. }),
+        Error::Budget { .. }
+        | Error::Option { .. }
+        | Error::Cache(_)
+        | Error::Device { .. }
+        | Error::NoTokenizer { .. } => true,
+        Error::Text(error) => matches!(
+            **error,
+            TextError::NoTemplate { .. } | TextError::Refused { .. } | TextError::Encode { .. }
+        ),
+        error => error.kind() == ErrorKind::Cancelled,
     }
 }
 
@@ -382,13 +421,19 @@ impl Record {
 }
 
 impl Plan {
-    fn text(&self) -> String {
+    fn text(&self, notes: &[String]) -> String {
         let mut text = String::new();
         for row in &self.rows {
-            let _ = writeln!(text, "{:<18} {:>12}  {}", row.name, show_size(row.bytes), row.what);
+            let bytes = HumanCount(row.bytes).to_string();
+            let _ = writeln!(text, "{:<18} {bytes:>15}  {}", row.name, row.what);
         }
-        let total = show_size(self.total_bytes);
-        let _ = write!(text, "{:<18} {total:>12}  {} slots", "planned peak", self.slots);
+        let total = HumanCount(self.total_bytes).to_string();
+        let slots = count(self.slots as u64, "slot");
+        let size = show_size(self.total_bytes);
+        let _ = write!(text, "{:<18} {total:>15}  bytes, {size}: {slots}", "planned peak");
+        for note in notes {
+            let _ = write!(text, "\n{note}");
+        }
         text
     }
 }

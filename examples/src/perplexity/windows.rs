@@ -6,7 +6,7 @@ use slotstream::core::CancelToken;
 use slotstream::{Engine, Error};
 
 use super::Arguments;
-use crate::generate::read_text;
+use crate::prompt::read_text;
 use crate::{Failure, read_windows};
 
 /// Held-out windows of the bundled model, seen from the repository's root.

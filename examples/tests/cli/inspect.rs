@@ -147,7 +147,7 @@ fn every_mistake_is_named() {
         (&["--slots", "3"], "18"),
         (&["--context", "0"], "context = 0"),
         (&["--policy", "x"], "no eviction policy"),
-        (&["--prompt", "x"], "--prompt"),
+        (&["--stop", "x"], "--stop"),
     ] {
         assert_user_error(run, arguments, words);
     }

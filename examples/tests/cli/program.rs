@@ -37,7 +37,7 @@ fn the_process_stays_below_its_plan() {
             "--chunk",
             "256",
             "--prompt-file",
-            "src/inspect/report.rs",
+            "src/perplexity.rs",
             "--max-tokens",
             "8",
         ],
@@ -81,6 +81,60 @@ fn errors_go_to_standard_error_with_their_code() {
         let child = started(name, &["--help"]);
         assert_eq!(child.status.code(), Some(0));
         assert!(text(&child.stdout).contains("--model <DIR>"), "{name}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    for arguments in [&["--help"][..], &["--version"], &["--json"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let child = Command::new(program("inspect")).args(arguments).stdout(full).output().unwrap();
+        let shown = text(&child.stderr);
+        assert_eq!(child.status.code(), Some(1), "{arguments:?}: {shown}");
+        assert!(shown.contains("the output cannot be written"), "{arguments:?}: {shown}");
+    }
+}
+
+/// A file that the process may not read. Root may read all, so the program then runs as nobody
+/// (user 65534), from a copy that anybody may run.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_shard_without_rights_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    let rights = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, copy) = (parent.path().join("model"), parent.path().join("inspect"));
+    slotstream_testkit::checkpoint::damage::write_good(&folder).unwrap();
+    std::fs::copy(program("inspect"), &copy).unwrap();
+    rights(parent.path(), 0o755);
+    rights(&folder, 0o755);
+    rights(&copy, 0o755);
+    let shard = folder.join("model-00002.safetensors");
+    rights(&shard, 0o000);
+    // Whoever may read it all the same is root.
+    let root = std::fs::File::open(&shard).is_ok();
+    rights(&shard, 0o644);
+    let run = || {
+        let mut command = Command::new(&copy);
+        command.arg("--model").arg(&folder).current_dir("/");
+        if root {
+            command.uid(65534).gid(65534);
+        }
+        command.output().unwrap()
+    };
+    let good = run();
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
+    rights(&shard, 0o000);
+    let refused = run();
+    let shown = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{shown}");
+    for words in ["error (user): cannot open", "model-00002.safetensors", "Permission denied"] {
+        assert!(shown.contains(words), "{shown}");
     }
 }
 

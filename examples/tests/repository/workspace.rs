@@ -67,9 +67,10 @@ fn name(package: &Value) -> &str {
     package["name"].as_str().expect("a package has a name")
 }
 
-/// Whether a package is one of the crates, as opposed to examples and benches.
+/// Whether a package is one of the crates, as opposed to examples, benches and what lies inside a
+/// crate's folder for its sake.
 fn is_crate(package: &Value) -> bool {
-    folder(package).starts_with("crates/")
+    folder(package).strip_prefix("crates/").is_some_and(|name| !name.contains('/'))
 }
 
 /// The folder of a package relative to the root.

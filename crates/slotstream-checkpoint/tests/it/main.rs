@@ -11,7 +11,7 @@ mod variants;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
 
@@ -33,21 +33,6 @@ fn read_json(path: &Path) -> Value {
 /// The config of the published checkpoint.
 fn real_config() -> Value {
     read_json(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/real_config.json"))
-}
-
-/// A config of four layers, small enough to be written for every test case.
-fn small_config() -> Value {
-    let mut config = read_json(&random_fixture().join("config.json"));
-    let text = &mut config["text_config"];
-    text["num_hidden_layers"] = json!(4);
-    text["layer_types"].as_array_mut().expect("a list").truncate(4);
-    text["vocab_size"] = json!(128);
-    text["eos_token_id"] = json!(96);
-    text["num_experts"] = json!(4);
-    text["num_experts_per_tok"] = json!(2);
-    text["ple_embed_dim"] = json!(512);
-    text["ngram_vocab_size_base"] = json!(20);
-    config
 }
 
 /// Reads files with positional reads.

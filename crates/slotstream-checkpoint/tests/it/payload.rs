@@ -1,41 +1,22 @@
 //! Checks that read payload, on damaged payload and through readers that fail.
 
-use std::path::Path;
-
 use slotstream_checkpoint::{Checkpoint, CheckpointError, NormForm, verify_ngram_constants};
-use slotstream_core::{ErrorKind, Extent, FileId, ReadError, ReaderMode, RecordReader};
-use slotstream_testkit::checkpoint::{CheckpointSpec, edit};
+use slotstream_core::ErrorKind;
+use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
+use slotstream_testkit::reader::{FaultyReader, Schedule};
 
-use crate::{Files, chain, small_config};
-
-/// Refuses every read.
-#[derive(Debug)]
-struct Denied;
-
-impl RecordReader for Denied {
-    fn read_exact_at(&self, extent: &Extent, _buffer: &mut [u8]) -> Result<(), ReadError> {
-        // EACCES has this number on Linux and macOS.
-        let error = std::io::Error::from_raw_os_error(13);
-        Err(ReadError::io(Path::new("model-00001.safetensors"), extent, 0, error))
-    }
-
-    fn effective(&self) -> ReaderMode {
-        ReaderMode::new("denied", "for tests")
-    }
-
-    fn path(&self, _file: FileId) -> Option<&Path> {
-        None
-    }
-}
+use crate::{Files, chain};
 
 #[test]
 fn refused_reads_name_tensor_file_and_cause() {
     let folder = tempfile::tempdir().expect("a folder");
     CheckpointSpec::new(small_config()).write_random(folder.path(), 1).expect("written");
     let checkpoint = Checkpoint::open(folder.path()).expect("legal");
+    let denied = std::io::ErrorKind::PermissionDenied;
+    let denied = FaultyReader::new(Files::of(&checkpoint), Schedule::Always, denied);
     for error in [
-        NormForm::detect(&checkpoint, &Denied, None).expect_err("refused"),
-        verify_ngram_constants(&checkpoint, &Denied).expect_err("refused"),
+        NormForm::detect(&checkpoint, &denied, None).expect_err("refused"),
+        verify_ngram_constants(&checkpoint, &denied).expect_err("refused"),
     ] {
         assert!(matches!(error, CheckpointError::Read { .. }), "{error:?}");
         assert_eq!(error.kind(), ErrorKind::User);

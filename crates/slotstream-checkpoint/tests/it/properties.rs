@@ -8,34 +8,26 @@ use serde_json::{Value, json};
 use slotstream_checkpoint::{
     Checkpoint, GenerationConfig, Header, Index, TextConfig, expected_tensors,
 };
-use slotstream_testkit::checkpoint::{CheckpointSpec, edit};
+use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
+use slotstream_testkit::mutate::{Edit, JSON, Material};
 
-use crate::{random_fixture, small_config};
+use crate::random_fixture;
 
 fn config() -> ProptestConfig {
     ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Replaces, inserts and removes bytes.
-fn damage(mut bytes: Vec<u8>, edits: &[(Pick, u8, Vec<u8>)]) -> Vec<u8> {
-    for (at, remove, insert) in edits {
-        if bytes.is_empty() {
-            break;
-        }
-        let start = at.index(bytes.len());
-        let end = (start + usize::from(*remove) % 12).min(bytes.len());
-        bytes.splice(start..end, insert.iter().copied());
-    }
-    bytes
+/// The same edits as those of the fuzzer.
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    prop::collection::vec(any::<[u32; 4]>().prop_map(Edit), 1..6)
 }
 
-fn edits() -> impl Strategy<Value = Vec<(Pick, u8, Vec<u8>)>> {
-    // Mostly bytes that mean something in JSON, so that damage reaches past the parser.
-    let byte = prop_oneof![
-        4 => prop::sample::select(b"{}[]\",:0123456789-.eE ntf".to_vec()),
-        1 => any::<u8>(),
-    ];
-    prop::collection::vec((any::<Pick>(), any::<u8>(), prop::collection::vec(byte, 0..6)), 1..6)
+fn damage(mut bytes: Vec<u8>, edits: &[Edit]) -> Vec<u8> {
+    let other = fixture("generation_config.json");
+    for edit in edits {
+        edit.apply(&mut bytes, &Material { words: JSON, other: &other });
+    }
+    bytes
 }
 
 fn odd_value() -> impl Strategy<Value = Value> {

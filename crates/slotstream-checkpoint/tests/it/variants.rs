@@ -8,9 +8,9 @@ use slotstream_checkpoint::{
     Checkpoint, LayerType, NormForm, OutputGate, TensorClass, TextConfig, verify_ngram_constants,
 };
 use slotstream_core::{AffineFormat, RecordReader};
-use slotstream_testkit::checkpoint::{CheckpointSpec, edit};
+use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
 
-use crate::{Files, random_fixture, small_config};
+use crate::{Files, random_fixture};
 
 fn write(spec: &CheckpointSpec) -> (tempfile::TempDir, Checkpoint) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -38,6 +38,15 @@ pub enum WriteError {
         /// What the parser says.
         source: serde_json::Error,
     },
+    /// What was to be changed is not there: the folder is not the one that was expected.
+    #[error("{} holds no `{what}` to change", path.display())]
+    #[non_exhaustive]
+    Nothing {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: String,
+    },
     /// A norm weight of a dtype that cannot be rewritten.
     #[error("{}: norm `{tensor}` is {found}, expected BF16 or F32", path.display())]
     #[non_exhaustive]
@@ -64,6 +73,10 @@ impl WriteError {
         Self::Json { path: path.into(), source }
     }
 
+    pub(crate) fn nothing(path: &Path, what: &str) -> Self {
+        Self::Nothing { path: path.into(), what: what.to_owned() }
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -71,7 +84,7 @@ impl WriteError {
             Self::Io { .. } => ErrorKind::Transient,
             Self::Source { source, .. } => source.kind(),
             Self::Json { .. } => ErrorKind::Corrupt,
-            Self::NormDtype { .. } => ErrorKind::User,
+            Self::NormDtype { .. } | Self::Nothing { .. } => ErrorKind::User,
         }
     }
 }

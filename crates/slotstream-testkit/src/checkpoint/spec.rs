@@ -29,6 +29,16 @@ pub struct SpecTensor {
     pub(crate) middle: f32,
 }
 
+/// The config of a model of four layers, small enough to be written for every test case: 4 experts
+/// a layer, top-2, 128 tokens, an n-gram layer, a vision tower.
+///
+/// # Panics
+/// Never: the text is a part of this crate.
+#[must_use]
+pub fn small_config() -> Value {
+    serde_json::from_str(include_str!("small_config.json")).expect("it is JSON")
+}
+
 /// Describes a checkpoint folder by a `config.json` and how its files are cut.
 ///
 /// Names, dtypes and shapes follow from the config as in the published checkpoint: text tensors

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use candle_core::Tensor;
-use slotstream_qwen::{Logits, to_host};
+use slotstream_qwen::Logits;
 
 use super::Session;
 use crate::Error;
@@ -61,11 +60,10 @@ impl Session {
     /// Values of the tokens after each row of a pass that began at `start`.
     fn score_rows(
         &mut self,
-        logits: &Tensor,
+        logits: &[f32],
         start: usize,
         values: &mut Vec<f64>,
     ) -> Result<(), Error> {
-        let logits = to_host(logits)?;
         for (row, one) in logits.chunks(self.engine.0.model.config().vocab_size).enumerate() {
             match self.tokens.get(start + row + 1) {
                 Some(next) => values.push(surprise(one, *next)?),

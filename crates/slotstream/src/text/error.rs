@@ -1,8 +1,9 @@
 //! What can go wrong with text and with the files that describe it.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use slotstream_checkpoint::CheckpointError;
 use slotstream_core::ErrorKind;
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -19,6 +20,36 @@ pub enum TextError {
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
+    },
+    /// A symbolic link that leads back to itself.
+    #[error("{} is a loop of symbolic links; download the file again", path.display())]
+    #[non_exhaustive]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
+    },
+    /// A key that appears twice in one JSON object, such as a token in the vocabulary.
+    #[error("{} has the key `{key}` twice in one object", path.display())]
+    #[non_exhaustive]
+    DuplicateKey {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// A number in a tokenizer that would take memory without bound: the counted repetitions of a
+    /// regular expression, or the length field of a character map.
+    #[error("{}: {what}: {found}, at most {limit} are accepted", path.display())]
+    #[non_exhaustive]
+    Unbounded {
+        /// The tokenizer file.
+        path: PathBuf,
+        /// What there is too much of.
+        what: String,
+        /// How much.
+        found: u64,
+        /// The most that is accepted.
+        limit: u64,
     },
     /// A folder, a pipe or a device where a file should be.
     #[error("{} is no regular file", path.display())]
@@ -217,6 +248,14 @@ pub enum TextError {
 }
 
 impl TextError {
+    /// The refusal of a JSON file that should hold `expected`.
+    pub(super) fn json(path: &Path, expected: &'static str, error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::DuplicateKey { path, key, .. } => Self::DuplicateKey { path, key },
+            other => Self::Json { path: path.into(), expected, source: other.into() },
+        }
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -234,6 +273,10 @@ impl TextError {
             | Self::Json { .. }
             | Self::Field { .. }
             | Self::Vocabulary { .. }
+            | Self::LinkLoop { .. }
+            | Self::DuplicateKey { .. }
+            | Self::Unbounded { .. }
+            | Self::TemplateRender { .. }
             | Self::Unstreamable { .. }
             | Self::TemplateSyntax { .. } => ErrorKind::Corrupt,
             Self::NotAFile { .. }
@@ -242,7 +285,6 @@ impl TextError {
             | Self::EmptyStop { .. }
             | Self::NoTemplate { .. }
             | Self::TemplateName { .. }
-            | Self::TemplateRender { .. }
             | Self::Refused { .. }
             | Self::ReservedVariable { .. }
             | Self::Arguments { .. }

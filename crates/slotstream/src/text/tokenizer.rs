@@ -3,20 +3,19 @@
 #[cfg(test)]
 pub(in crate::text) mod tests;
 
-use std::error::Error;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
+use slotstream_checkpoint::check_json;
 use slotstream_core::CancelToken;
 use tokenizers::DecoderWrapper;
 
-use super::TextError;
+use super::files::read_limited;
+use super::guard::{Reason, guarded};
+use super::{TextError, traps};
 
 /// The most that is read of a `tokenizer.json`; that of a 248,077-token vocabulary has 13 MB.
 const FILE_LIMIT: u64 = 256 << 20;
@@ -27,6 +26,8 @@ const SHORT: usize = 64 << 10;
 
 /// How often a caller that waits for a long text looks at its cancel token.
 const POLL: Duration = Duration::from_millis(20);
+
+const EXPECTED: &str = "a tokenizer.json of the tokenizers library";
 
 /// Text to token ids and back, by a Hugging Face `tokenizer.json`. Cloning is cheap.
 #[derive(Clone)]
@@ -49,13 +50,28 @@ impl Tokenizer {
     /// settings in the file are ignored: a prompt is never cut or filled up silently.
     ///
     /// # Errors
-    /// [`TextError::Read`], [`TextError::TooLarge`] and [`TextError::Json`] for the file;
-    /// [`TextError::Vocabulary`] if it has an id that is not below `vocab_size`.
+    /// [`TextError::Read`], [`TextError::TooLarge`] and others for the file, and as
+    /// [`from_bytes`](Self::from_bytes).
     pub fn load(path: &Path, vocab_size: usize) -> Result<Self, TextError> {
-        let bytes = read_limited(path, FILE_LIMIT)?;
-        let inner = parse(&bytes).map_err(|source| TextError::Json {
+        Self::from_bytes(path, &read_limited(path, FILE_LIMIT)?, vocab_size)
+    }
+
+    /// The tokenizer in the bytes of a `tokenizer.json`; `path` names it in errors.
+    ///
+    /// Whatever the bytes are, the answer is a tokenizer or an error. The tokenizers library
+    /// panics on some of them; that is caught (see [`panics_are_caught`](super::panics_are_caught)),
+    /// unless the program is built with `panic = "abort"`.
+    ///
+    /// # Errors
+    /// [`TextError::Json`] and [`TextError::DuplicateKey`] for what is no JSON or no tokenizer;
+    /// [`TextError::Unbounded`] for numbers that would take memory without bound;
+    /// [`TextError::Vocabulary`] if it has an id that is not below `vocab_size`.
+    pub fn from_bytes(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Self, TextError> {
+        check_json(path, "the tokenizer", bytes).map_err(|e| TextError::json(path, EXPECTED, e))?;
+        traps::check(path, bytes)?;
+        let inner = parse(bytes).map_err(|source| TextError::Json {
             path: path.into(),
-            expected: "a tokenizer.json of the tokenizers library",
+            expected: EXPECTED,
             source,
         })?;
         let added = inner.get_added_tokens_decoder();
@@ -211,41 +227,11 @@ fn receive<T>(receiver: &Receiver<T>, cancel: &CancelToken) -> Result<T, RecvTim
 }
 
 /// The tokenizer in these bytes, without truncation and padding.
-fn parse(bytes: &[u8]) -> Result<tokenizers::Tokenizer, Box<dyn Error + Send + Sync>> {
-    // The library panics on some files that are no JSON: check that first, and catch the rest.
-    serde_json::from_slice::<IgnoredAny>(bytes)?;
-    let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(bytes))?;
-    inner.with_padding(None);
-    inner.with_truncation(None)?;
-    Ok(inner)
-}
-
-/// Calls into the library, which panics where a file is lawful JSON and asks for nonsense: at
-/// loading, or only when a text reaches the part in question.
-fn guarded<T>(
-    call: impl FnOnce() -> Result<T, Box<dyn Error + Send + Sync>>,
-) -> Result<T, Box<dyn Error + Send + Sync>> {
-    // Nothing of the library's is changed by these calls, so nothing is left half-changed.
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
-        .unwrap_or_else(|_| Err("the tokenizers library panicked: the file is damaged".into()))
-}
-
-/// Reads a file of at most `limit` bytes.
-pub(super) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, TextError> {
-    let failed = |source| TextError::Read { path: path.into(), source };
-    // Before opening: a pipe would wait for a writer, a device has no end.
-    let metadata = std::fs::metadata(path).map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(TextError::NotAFile { path: path.into() });
-    }
-    if metadata.len() > limit {
-        return Err(TextError::TooLarge { path: path.into(), limit });
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    let read = file.take(limit + 1).read_to_end(&mut bytes);
-    if read.map_err(failed)? as u64 > limit {
-        return Err(TextError::TooLarge { path: path.into(), limit });
-    }
-    Ok(bytes)
+fn parse(bytes: &[u8]) -> Result<tokenizers::Tokenizer, Reason> {
+    guarded(|| {
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes)?;
+        inner.with_padding(None);
+        inner.with_truncation(None)?;
+        Ok(inner)
+    })
 }

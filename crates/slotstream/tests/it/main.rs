@@ -7,6 +7,7 @@ mod law1;
 mod plan;
 #[cfg(feature = "text")]
 mod real_tokenizer;
+mod refusals;
 mod rig;
 mod sessions;
 #[cfg(feature = "text")]

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use slotstream_checkpoint::check_json;
 
 use crate::text::TextError;
-use crate::text::tokenizer::read_limited;
+use crate::text::files::{read_if_there, read_limited};
 
 /// The most that is read of a template or of `tokenizer_config.json`.
 const FILE_LIMIT: u64 = 16 << 20;
@@ -21,13 +22,18 @@ pub(super) type Named = Vec<(String, String)>;
 
 impl Config {
     pub(super) fn read(path: &Path) -> Result<Self, TextError> {
-        let fields = match read_if_there(path)? {
+        let fields = match read_if_there(path, FILE_LIMIT)? {
             None => Map::new(),
-            Some(bytes) => serde_json::from_slice(&bytes).map_err(|source| TextError::Json {
-                path: path.into(),
-                expected: "a JSON object",
-                source: source.into(),
-            })?,
+            Some(bytes) => {
+                let expected = "a JSON object";
+                check_json(path, "the tokenizer's settings", &bytes)
+                    .map_err(|e| TextError::json(path, expected, e))?;
+                serde_json::from_slice(&bytes).map_err(|source| TextError::Json {
+                    path: path.into(),
+                    expected,
+                    source: source.into(),
+                })?
+            }
         };
         Ok(Self { path: path.into(), fields })
     }
@@ -80,7 +86,7 @@ pub(super) fn templates(
         return Ok((file.into(), only(source)));
     }
     let jinja = folder.join("chat_template.jinja");
-    if let Some(bytes) = read_if_there(&jinja)? {
+    if let Some(bytes) = read_if_there(&jinja, FILE_LIMIT)? {
         let source = text(&jinja, bytes)?;
         return Ok((jinja, only(source)));
     }
@@ -100,14 +106,4 @@ fn text(path: &Path, bytes: Vec<u8>) -> Result<String, TextError> {
         expected: "UTF-8 text",
         source: source.into(),
     })
-}
-
-fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, TextError> {
-    match read_limited(path, FILE_LIMIT) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(TextError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
 }

@@ -184,7 +184,7 @@ fn failures_while_rendering_name_the_line() {
             other => panic!("{source}: {other:?}"),
         }
         assert!(causes(&error).contains(part), "{}", causes(&error));
-        assert_eq!(error.kind(), ErrorKind::User);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
 }
 

@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 use crate::rig::{chain, greedy, random_golden, random_model, session};
 
+/// Does something to a shard.
+type Change = fn(&Path);
+
 /// A copy of the random checkpoint in a folder of its own.
 fn copied() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -71,7 +74,7 @@ fn touch(shard: &Path) {
 
 #[test]
 fn a_shard_that_changes_while_open_is_named() {
-    let changes: [(&str, fn(&Path)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("truncated", truncate),
         ("cut to nothing", cut_to_nothing),
         ("replaced", replace),
