@@ -56,6 +56,29 @@ impl Shared {
     }
 }
 
+/// Slot memory by itself lends a slot for writing or for reading, whatever a pool says.
+#[test]
+fn what_can_be_read_is_whole() {
+    explore(5, 100, || {
+        let arena = SlotArena::new(layout(), 1).expect("one slot");
+        let slot = SlotId::new(0);
+        let lease = arena.lease(slot, None).expect("nobody has it");
+        let writer = thread::spawn(move || {
+            // Dropped last to first: the slot is lent until all of them are.
+            for (piece, mut lease) in lease.into_pieces().into_iter().enumerate().rev() {
+                lease.bytes().fill(mark(2, piece));
+            }
+        });
+        if let Ok(reading) = arena.read(&[slot]) {
+            assert_eq!(record_in(&layout(), reading.record(slot).expect("it was lent")), 2);
+            assert!(arena.lease(slot, None).is_err(), "it is being read");
+        }
+        writer.join().expect("it does not panic");
+        let reading = arena.read(&[slot]).expect("it was written");
+        assert_eq!(record_in(&layout(), reading.record(slot).expect("it was lent")), 2);
+    });
+}
+
 /// A record is claimed, the pool is cleared, and the same slot is claimed for record `next`,
 /// while the first is being written and published.
 fn cleared_while_written(next: u16) {
