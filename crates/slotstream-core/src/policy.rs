@@ -204,6 +204,7 @@ impl<'a> SlotView<'a> {
     /// # Panics
     /// When `keys` and `blocked` differ in length.
     #[must_use]
+    #[inline]
     pub fn new(
         keys: &'a [Option<ExpertKey>],
         blocked: &'a [bool],
@@ -217,6 +218,7 @@ impl<'a> SlotView<'a> {
     /// The same slots with only those of `layer` evictable: what a combinator hands to the
     /// policy inside it.
     #[must_use]
+    #[inline]
     pub const fn only_layer(mut self, layer: LayerIdx) -> Self {
         self.only = Some(layer);
         self
@@ -224,6 +226,7 @@ impl<'a> SlotView<'a> {
 
     /// Number of slots.
     #[must_use]
+    #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a pool is never without slots")]
     pub const fn len(&self) -> usize {
         self.keys.len()
@@ -231,12 +234,14 @@ impl<'a> SlotView<'a> {
 
     /// The record that owns `slot` with all its bytes; `None` for free and claimed slots.
     #[must_use]
+    #[inline]
     pub fn key(&self, slot: SlotId) -> Option<ExpertKey> {
         self.keys.get(slot.index()).copied().flatten()
     }
 
     /// Whether `slot` may be given up: owned, not pinned by the running call, not claimed.
     #[must_use]
+    #[inline]
     pub fn is_evictable(&self, slot: SlotId) -> bool {
         let blocked = self.blocked.get(slot.index()).copied().unwrap_or(true);
         !blocked
@@ -245,12 +250,14 @@ impl<'a> SlotView<'a> {
 
     /// Number of slots that nobody owns.
     #[must_use]
+    #[inline]
     pub const fn free(&self) -> usize {
         self.free
     }
 
     /// Number of evictable slots that `layer` owns.
     #[must_use]
+    #[inline]
     pub fn evictable_in(&self, layer: LayerIdx) -> usize {
         let count = self.evictable.get(layer.index()).copied().unwrap_or(0);
         if self.only.is_none_or(|only| only == layer) { count as usize } else { 0 }
