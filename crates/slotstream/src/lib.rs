@@ -10,6 +10,9 @@
 //! [`Forecaster`](core::Forecaster) in a crate of your own and hand it to the
 //! [`EngineBuilder`]; or wire the parts by hand, they are all re-exported here.
 //!
+//! It runs `qwen4_exp` checkpoints and no other architecture, downloads nothing, serves nothing
+//! over a network and does not train.
+//!
 //! The API blocks. In an async program run a session on a thread of its own, or inside
 //! `spawn_blocking`.
 //!

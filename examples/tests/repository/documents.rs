@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use crate::files::tracked;
 
-/// The documents for readers: `README.md` and everything below `docs/`.
+/// The documents for readers: `README.md`, that of every crate, and everything below `docs/`.
 fn documents() -> Vec<PathBuf> {
     let is_ours = |file: &PathBuf| {
         let markdown = file.extension().is_some_and(|extension| extension == "md");
-        markdown && (file.starts_with("docs") || file.to_str() == Some("README.md"))
+        markdown && (file.starts_with("docs") || file.ends_with("README.md"))
     };
     let found: Vec<_> = tracked().into_iter().filter(is_ours).collect();
     assert!(found.len() > 5, "only {} documents were found", found.len());
