@@ -164,7 +164,7 @@ fn jobs_of_both_classes_are_read_without_a_push() {
 
 #[test]
 fn a_batch_wakes_enough_lanes() {
-    explore(3, 1000, || {
+    explore(2, 1000, || {
         let (queue, book) = (queue(2), Book::new());
         // The first job's landing waits for the end of the second: one lane alone cannot do it.
         let both = book.clone();
@@ -207,8 +207,8 @@ fn dropped_while_busy() {
 
 #[test]
 fn shut_down_while_jobs_come() {
-    explore(2, 1000, || {
-        let (queue, book) = (Arc::new(queue(2)), Book::new());
+    explore(3, 500, || {
+        let (queue, book) = (Arc::new(queue(1)), Book::new());
         let closer = {
             let (queue, book) = (Arc::clone(&queue), book.clone());
             thread::spawn(move || {

@@ -59,7 +59,7 @@ impl Shared {
 /// Slot memory by itself lends a slot for writing or for reading, whatever a pool says.
 #[test]
 fn what_can_be_read_is_whole() {
-    explore(5, 100, || {
+    explore(5, 2, || {
         let arena = SlotArena::new(layout(), 1).expect("one slot");
         let slot = SlotId::new(0);
         let lease = arena.lease(slot, None).expect("nobody has it");
@@ -114,11 +114,11 @@ fn cleared_while_written(next: u16) {
 
 #[test]
 fn a_claim_from_before_a_clear_publishes_nothing() {
-    explore(5, 500, || cleared_while_written(1));
+    explore(5, 50, || cleared_while_written(1));
 }
 
 /// The generation tells two claims of one record in one slot apart.
 #[test]
 fn a_claim_from_before_a_clear_is_not_the_one_after() {
-    explore(5, 500, || cleared_while_written(0));
+    explore(5, 50, || cleared_while_written(0));
 }

@@ -39,24 +39,35 @@ impl<T> RwLock<T> {
 }
 
 /// As `std::sync::atomic::AtomicU32`, with the one method that the checker's lacks.
+///
+/// Its `load` is no step of the checker: it serves assertions about a state that the thread
+/// itself holds. As a step it would hide others: the checker compares a step with the last one
+/// before it on the same atomic, and that would always be the thread's own assertion.
 #[derive(Debug)]
-pub(crate) struct AtomicU32(loom::sync::atomic::AtomicU32);
+pub(crate) struct AtomicU32 {
+    checked: loom::sync::atomic::AtomicU32,
+    /// The same value. Kept after each step of `checked`, before which the checker may switch.
+    now: std::sync::atomic::AtomicU32,
+}
 
 impl AtomicU32 {
     pub(crate) fn new(value: u32) -> Self {
-        Self(loom::sync::atomic::AtomicU32::new(value))
+        Self { checked: loom::sync::atomic::AtomicU32::new(value), now: value.into() }
     }
 
     pub(crate) fn load(&self, order: Ordering) -> u32 {
-        self.0.load(order)
+        self.now.load(order)
     }
 
     pub(crate) fn store(&self, value: u32, order: Ordering) {
-        self.0.store(value, order);
+        self.checked.store(value, order);
+        self.now.store(value, order);
     }
 
     pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
-        self.0.fetch_sub(value, order)
+        let old = self.checked.fetch_sub(value, order);
+        self.now.store(old.wrapping_sub(value), Ordering::SeqCst);
+        old
     }
 
     pub(crate) fn compare_exchange(
@@ -66,16 +77,28 @@ impl AtomicU32 {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u32, u32> {
-        self.0.compare_exchange(old, new, success, failure)
+        let result = self.checked.compare_exchange(old, new, success, failure);
+        if result.is_ok() {
+            self.now.store(new, Ordering::SeqCst);
+        }
+        result
     }
 
     pub(crate) fn try_update(
         &self,
         success: Ordering,
         failure: Ordering,
-        f: impl FnMut(u32) -> Option<u32>,
+        mut f: impl FnMut(u32) -> Option<u32>,
     ) -> Result<u32, u32> {
-        self.0.fetch_update(success, failure, f)
+        let mut new = None;
+        let result = self.checked.fetch_update(success, failure, |old| {
+            new = f(old);
+            new
+        });
+        if let (Ok(_), Some(new)) = (result, new) {
+            self.now.store(new, Ordering::SeqCst);
+        }
+        result
     }
 }
 
