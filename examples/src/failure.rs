@@ -179,7 +179,21 @@ pub fn describe(error: &Failure) -> String {
         text.push_str("\n  caused by: ");
         text.push_str(&cause);
     }
-    text
+    printable(&text)
+}
+
+/// Names and messages of other people's files may hold anything: what a terminal would obey is
+/// escaped. Line breaks stay.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 impl From<slotstream::Error> for Failure {

@@ -81,7 +81,11 @@ fn generate(
         return match error.kind() {
             // Nothing has run: the request itself is wrong.
             ErrorKind::User => Err(error.into()),
-            _ => Ok(Generated { text: None, finish: FinishReason::Failed, error: Some(error) }),
+            kind => {
+                let cancelled = kind == ErrorKind::Cancelled;
+                let finish = if cancelled { FinishReason::Cancelled } else { FinishReason::Failed };
+                Ok(Generated { text: None, finish, error: Some(error) })
+            }
         };
     }
     let silent = arguments.quiet;

@@ -3,7 +3,7 @@
 //! The decorators wrap any [`RecordReader`] and are readers themselves, so they stack:
 //! [`FaultyReader`], [`ShortReader`] and [`TornReader`] fail by a [`Schedule`], [`SlowReader`]
 //! takes its time, [`CountingReader`] keeps books. [`check`] drives a reader of your own through
-//! the contract and lists what it breaks; [`assert_conforms`] panics with that list.
+//! the contract and lists what it breaks; [`assert_lawful`] panics with that list.
 //!
 //! # Example
 //! ```
@@ -46,7 +46,7 @@ mod slow;
 mod tests;
 mod violation;
 
-pub use conformance::{Conformance, assert_conforms, check};
+pub use conformance::{Conformance, assert_lawful, check};
 pub use counting::CountingReader;
 pub use faults::{Fault, FaultyReader, Schedule, ShortReader, TornReader};
 pub use slow::SlowReader;

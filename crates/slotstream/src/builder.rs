@@ -17,7 +17,7 @@ use slotstream_kernels::Cpu;
 use slotstream_ngram::NgramStore;
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
-use crate::engine::{Inner, Runtime};
+use crate::engine::{Inner, Runtime, next_number};
 use crate::plan::PlanRequest;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
@@ -350,6 +350,7 @@ impl EngineBuilder {
             .transpose()?;
         let runtime = Runtime::new(experts, ngram, queue);
         let engine = Engine(Arc::new(Inner {
+            number: next_number(),
             folder: self.folder,
             checkpoint,
             model,

@@ -23,6 +23,8 @@ pub struct Engine(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// Which engine of this process it is: two on one folder may differ in all but the folder.
+    pub(crate) number: u64,
     pub(crate) folder: PathBuf,
     pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) model: QwenModel,
@@ -56,6 +58,14 @@ pub(crate) struct Runtime {
     passes: u64,
     /// Set while a pass runs: found set, an earlier pass ended by a panic.
     busy: bool,
+}
+
+/// Engines that this process has built.
+static ENGINES: AtomicU64 = AtomicU64::new(0);
+
+/// The number of the next engine.
+pub(crate) fn next_number() -> u64 {
+    ENGINES.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Runtime {

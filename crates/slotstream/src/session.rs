@@ -5,7 +5,7 @@ mod score;
 use std::sync::Arc;
 use std::time::Instant;
 
-use slotstream_core::{CancelToken, Phase, SessionId, Step};
+use slotstream_core::{CancelToken, ErrorKind, Phase, SessionId, Step};
 use slotstream_qwen::{Logits, Pass, State};
 
 use crate::sampling::{Sampler, SamplingParams};
@@ -74,6 +74,8 @@ pub struct Snapshot(Arc<Moment>);
 
 #[derive(Debug)]
 struct Moment {
+    /// The number of its engine.
+    engine: u64,
     folder: std::path::PathBuf,
     session: SessionId,
     state: State,
@@ -281,7 +283,7 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps the first `len` tokens. Goes back by the state's ring where it reaches, else to the
+    /// Keeps the first `len` tokens, all of them when there are no more. Goes back by the state's ring where it reaches, else to the
     /// nearest snapshot; tokens after that run again with the next call.
     ///
     /// # Errors
@@ -311,6 +313,7 @@ impl Session {
             self.catch_up(&mut |_, _| {})?;
         }
         let snapshot = Snapshot(Arc::new(Moment {
+            engine: self.engine.0.number,
             folder: self.engine.0.folder.clone(),
             session: self.id,
             state: self.state.snapshot()?,
@@ -327,15 +330,18 @@ impl Session {
     /// Comes back to an earlier moment, its random numbers included.
     ///
     /// # Errors
-    /// [`Error::ForeignSnapshot`] for one of another session, [`Error::Model`] when the device
+    /// [`Error::ForeignSnapshot`] for one of another session or engine, [`Error::Model`] when the device
     /// refuses.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         let moment = &*snapshot.0;
-        if moment.session != self.id || moment.folder != self.engine.0.folder {
-            let name = |folder: &std::path::Path, id| format!("{id} of {}", folder.display());
+        let inner = &self.engine.0;
+        if moment.session != self.id || moment.engine != inner.number {
+            let name = |engine, folder: &std::path::Path, id| {
+                format!("{id} of engine {engine} on {}", folder.display())
+            };
             return Err(Error::ForeignSnapshot {
-                expected: name(&self.engine.0.folder, self.id),
-                found: name(&moment.folder, moment.session),
+                expected: name(inner.number, &inner.folder, self.id),
+                found: name(moment.engine, &moment.folder, moment.session),
             });
         }
         self.state = moment.state.snapshot()?;
@@ -361,7 +367,8 @@ impl Session {
         }
     }
 
-    /// Drops the session's own references to its snapshots.
+    /// Drops the session's own references to its snapshots. Those that you hold can still be
+    /// restored.
     pub fn forget_snapshots(&mut self) {
         self.marks.clear();
     }
@@ -427,7 +434,9 @@ pub enum FinishReason {
     Length,
     /// The context is full.
     Context,
-    /// An error was returned.
+    /// The session's cancel token was set.
+    Cancelled,
+    /// Another error was returned.
     Failed,
 }
 
@@ -486,7 +495,9 @@ impl Iterator for TokenIter<'_> {
         let token = match self.session.next() {
             Ok(token) => token,
             Err(error) => {
-                self.finish = Some(FinishReason::Failed);
+                let cancelled = error.kind() == ErrorKind::Cancelled;
+                self.finish =
+                    Some(if cancelled { FinishReason::Cancelled } else { FinishReason::Failed });
                 return Some(Err(error));
             }
         };

@@ -107,9 +107,8 @@ impl Report {
 }
 
 fn finish_name(generated: &Generated) -> String {
-    let cancelled = |e: &Error| e.kind() == slotstream::core::ErrorKind::Cancelled;
     match &generated.finish {
-        _ if generated.error.as_ref().is_some_and(cancelled) => "cancelled",
+        FinishReason::Cancelled => "cancelled",
         FinishReason::Eos(_) => "eos",
         FinishReason::Stop(_) => "stop",
         FinishReason::Length => "length",

@@ -60,7 +60,7 @@ impl Findings {
         findings.passed(
             "config",
             format!(
-                "every field of a qwen4_exp model of {} is in its range",
+                "every field that a qwen4_exp model of {} is built from is in its range",
                 count(layers as u64, "layer")
             ),
         );

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use outside_reader::{Files, Retrying};
 use slotstream_core::{ErrorKind, Extent, FileId, RecordReader};
-use slotstream_testkit::reader::{Fault, FaultyReader, Schedule, assert_conforms};
+use slotstream_testkit::reader::{Fault, FaultyReader, Schedule, assert_lawful};
 
 const EIO: Fault = Fault::Errno(5);
 
@@ -16,13 +16,13 @@ fn manifest() -> PathBuf {
 
 #[test]
 fn files_conform() {
-    assert_conforms(|paths| Box::new(files(paths)));
+    assert_lawful(|paths| Box::new(files(paths)));
 }
 
 #[test]
 fn retrying_conforms_on_a_sound_disk_and_on_one_that_fails_every_third_read() {
-    assert_conforms(|paths| Box::new(Retrying::new(files(paths), 2)));
-    assert_conforms(|paths| {
+    assert_lawful(|paths| Box::new(Retrying::new(files(paths), 2)));
+    assert_lawful(|paths| {
         // Many attempts: the suite reads from eight threads, and they share the schedule.
         let disk = FaultyReader::new(files(paths), Schedule::Every(3), EIO);
         Box::new(Retrying::new(disk, 64))

@@ -10,7 +10,7 @@ use slotstream_core::{Advice, ErrorKind, Extent, FileId, ReadError, RecordReader
 use slotstream_io::{
     IoError, PositionalOptions, PositionalReader, ReadMode, ReaderKind, open_reader,
 };
-use slotstream_testkit::reader::assert_conforms;
+use slotstream_testkit::reader::assert_lawful;
 
 const MODES: [ReadMode; 3] = [ReadMode::Auto, ReadMode::Buffered, ReadMode::Uncached];
 
@@ -38,7 +38,7 @@ fn read(reader: &PositionalReader, offset: u64, len: u64) -> Result<Vec<u8>, Rea
 #[test]
 fn every_mode_conforms() {
     for mode in MODES {
-        assert_conforms(|paths| Box::new(open(paths, mode).unwrap()));
+        assert_lawful(|paths| Box::new(open(paths, mode).unwrap()));
     }
     for kind in [ReaderKind::Auto, ReaderKind::Buffered, ReaderKind::Uncached] {
         let folder = folder();

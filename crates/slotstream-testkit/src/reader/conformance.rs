@@ -111,7 +111,7 @@ pub fn check(make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) -> Vec<Violatio
 ///
 /// # Panics
 /// With the list of violations, unless it is empty.
-pub fn assert_conforms(make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) {
+pub fn assert_lawful(make: impl Fn(&[PathBuf]) -> Box<dyn RecordReader>) {
     Conformance::new().assert(make);
 }
 

@@ -148,7 +148,7 @@ fn small(flaw: Flaw) -> Vec<Violation> {
 
 #[test]
 fn a_lawful_reader_conforms_and_so_do_quiet_decorators() {
-    assert_conforms(|paths| Plain::boxed(paths, Flaw::None));
+    assert_lawful(|paths| Plain::boxed(paths, Flaw::None));
     Conformance::new().without_large_file().assert(|paths| {
         let plain = Plain::boxed(paths, Flaw::None);
         let quiet = FaultyReader::new(plain, Schedule::Never, Fault::Errno(5));

@@ -101,6 +101,10 @@ fn snapshots_restore_tokens_and_random_numbers() {
     let mut other = engine.session(options).expect("legal");
     let error = other.restore(&snapshot).expect_err("of another session");
     assert!(matches!(error, Error::ForeignSnapshot { .. }), "{error}");
+    // The session of the same number of another engine on the same folder.
+    let twin = builder().context(100).build().expect("builds");
+    let error = crate::rig::session(&twin).restore(&snapshot).expect_err("of another engine");
+    assert!(matches!(error, Error::ForeignSnapshot { .. }), "{error}");
 }
 
 #[test]

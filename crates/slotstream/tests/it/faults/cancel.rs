@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use slotstream::core::{CancelToken, ErrorKind, EventSink, LayerIdx, Routing, Step};
-use slotstream::{Engine, SessionOptions};
+use slotstream::{Engine, FinishReason, SessionOptions};
 
 use super::assert_sound;
 use crate::rig::{chain, greedy, random_builder, random_golden, session};
@@ -54,6 +54,9 @@ fn at_every_layer_of_a_prompt_and_of_a_token() {
             };
             *trip.0.lock().expect("not poisoned") = None;
             let error = ended.expect_err("cancelled");
+            let mut ids = session.generate_ids(1);
+            assert!(ids.next().is_some_and(|token| token.is_err()), "the token stays set");
+            assert_eq!(ids.finish_reason(), Some(&FinishReason::Cancelled));
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{before} {layer}: {}", chain(&error));
             assert_sound(&engine);
             // With a new token the session goes on where it was.

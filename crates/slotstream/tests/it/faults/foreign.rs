@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use slotstream::cache::Clock;
 use slotstream::core::{
-    ErrorKind, EventSink, EvictionPolicy, ExpertKey, Extent, FileId, Forecaster, Geometry,
-    Incoming, LayerIdx, Origin, Outcome, Prediction, Probe, ProbeResults, ReadError, ReaderMode,
-    RecordReader, RemoveCause, Routing, SessionId, SlotId, SlotView, Step, Tap,
+    Deadline, ErrorKind, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, FileId,
+    Forecaster, Geometry, Incoming, LayerIdx, Origin, Outcome, Prediction, Probe, ProbeResults,
+    ReadError, ReaderMode, RecordReader, RemoveCause, Routing, SessionId, SlotId, SlotView, Step,
+    Tap,
 };
 use slotstream::io::{ReaderKind, open_reader};
 use slotstream::{Engine, EngineBuilder, Sizing};
@@ -343,5 +344,33 @@ fn an_unlawful_policy_is_named() {
     let error = session(&engine).prefill(&golden("p1.input_ids")).expect_err("unlawful");
     assert_eq!(error.kind(), ErrorKind::Bug);
     assert!(chain(&error).contains("stubborn"), "{}", chain(&error));
+    assert_sound(&engine);
+}
+
+/// Asks for everything a thousand times, also for what there is not, and guesses nonsense.
+#[derive(Debug)]
+struct Immoderate;
+
+impl Forecaster for Immoderate {
+    fn probes(&mut self, _at: Tap, want: &mut Vec<Probe>) {
+        for layer in [7, u16::MAX].repeat(1000) {
+            let target = LayerIdx::new(layer);
+            want.push(Probe { target, with_ple: false, keep_mixed: true });
+        }
+    }
+    fn predict(&mut self, _at: Tap, results: &ProbeResults<'_>, out: &mut Vec<Prediction>) {
+        assert!(results.results.len() <= 1, "each probe is computed once");
+        let key = ExpertKey::new(LayerIdx::new(u16::MAX), ExpertIdx::new(u16::MAX));
+        let needed_by = Deadline { passes_ahead: u32::MAX, layer: LayerIdx::new(0) };
+        out.extend([Prediction { key, confidence: f32::NAN, needed_by }; 1000]);
+    }
+    fn observe(&mut self, _routing: &Routing<'_>) {}
+}
+
+#[test]
+fn a_forecaster_that_wants_too_much_changes_nothing() {
+    let engine = random_builder().forecaster(Box::new(Immoderate)).build().expect("builds");
+    let (prompt, want) = (random_golden("p17.input_ids"), random_golden("p17.greedy.ids"));
+    assert_eq!(greedy(&mut session(&engine), &prompt, 4), want[..4]);
     assert_sound(&engine);
 }
