@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 target=${CARGO_TARGET_DIR:-$root/target}
 readonly TOOL=cargo-check-external-types VERSION=0.5.0
-readonly CRATES=(core io cache checkpoint ngram kernels testkit)
+readonly CRATES=(core io cache replay checkpoint ngram kernels testkit)
 
 fail() {
     printf 'api: %s\n' "$*" >&2

@@ -38,12 +38,14 @@
 
 mod claim;
 mod counters;
+mod demand;
 mod error;
 mod policy;
 mod pool;
 
 pub use claim::{Abort, Claim, Ensured, Entry, Found};
 pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
+pub use demand::Demand;
 pub use error::{CacheError, Unlawful};
 pub use policy::{Clock, LayerLocal, Lru, PolicyNameError, parse_policy, policy_names};
 pub use pool::{MAX_RECORDS, SlotPool, SlotState};

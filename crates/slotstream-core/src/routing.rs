@@ -101,7 +101,7 @@ impl<'a> Routing<'a> {
     /// Rows of the pass.
     #[must_use]
     pub const fn rows(&self) -> usize {
-        self.ids.len() / self.top_k
+        if self.top_k == 0 { 0 } else { self.ids.len() / self.top_k }
     }
 
     /// Experts, `[rows, top_k]`, in descending weight.

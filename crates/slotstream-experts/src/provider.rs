@@ -191,9 +191,7 @@ impl StreamingExperts {
         if distinct.len() <= self.pool.capacity() {
             return Ok(VecDeque::from([distinct.to_vec()]));
         }
-        let mut ascending = distinct.to_vec();
-        ascending.sort_unstable();
-        Ok(self.pool.waves(&ascending)?.map(<[ExpertIdx]>::to_vec).collect())
+        Ok(self.pool.waves(distinct)?.map(<[ExpertIdx]>::to_vec).collect())
     }
 
     /// Pins and claims the records of the next wave and queues their reads.
@@ -351,7 +349,7 @@ impl StreamingExperts {
         if let Some(sink) = &mut self.sink {
             sink.on_routing(routing);
         }
-        self.grouped.group(routing, self.pool.geometry().experts());
+        self.grouped.group(routing, self.pool.capacity());
         let mut call = Call {
             layer: routing.layer(),
             phase: routing.phase(),

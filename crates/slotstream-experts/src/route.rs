@@ -1,41 +1,27 @@
 //! The rows of a pass grouped by expert.
 
+use slotstream_cache::Demand;
 use slotstream_core::{ExpertIdx, Routing};
 
-const ABSENT: u32 = u32::MAX;
-
-/// Which rows chose which expert: the distinct experts of a routing in route order, each with its
-/// rows and its places `row * top_k + rank`. Buffers are reused from call to call.
+/// Which rows chose which expert: the distinct experts of a routing in the order of their calls,
+/// each with its rows and its places `row * top_k + rank`. Buffers are reused from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct Grouped {
-    experts: Vec<ExpertIdx>,
-    counts: Vec<u32>,
+    demand: Demand,
     starts: Vec<usize>,
     rows: Vec<u32>,
     places: Vec<u32>,
-    /// Number of each expert among `experts`.
-    number: Vec<u32>,
 }
 
 impl Grouped {
-    pub(crate) fn group(&mut self, routing: &Routing<'_>, experts: usize) {
+    /// Groups `routing` for a pool with room for `capacity` records a call.
+    pub(crate) fn group(&mut self, routing: &Routing<'_>, capacity: usize) {
         let (ids, top_k) = (routing.ids(), routing.top_k());
-        self.experts.clear();
-        self.counts.clear();
-        self.number.clear();
-        self.number.resize(experts, ABSENT);
-        for id in ids {
-            let number = &mut self.number[id.index()];
-            if *number == ABSENT {
-                *number = self.experts.len() as u32;
-                self.experts.push(*id);
-                self.counts.push(0);
-            }
-            self.counts[*number as usize] += 1;
-        }
+        self.demand.read(routing);
+        self.demand.split(capacity);
         let mut total = 0;
         self.starts.clear();
-        self.starts.extend(self.counts.iter().map(|count| {
+        self.starts.extend(self.demand.counts().iter().map(|count| {
             total += *count as usize;
             total - *count as usize
         }));
@@ -43,32 +29,29 @@ impl Grouped {
         self.places.resize(ids.len(), 0);
         let mut next = self.starts.clone();
         for (place, id) in ids.iter().enumerate() {
-            let at = &mut next[self.number[id.index()] as usize];
+            let Some(number) = self.demand.number_of(*id) else { continue };
+            let at = &mut next[number];
             self.rows[*at] = (place / top_k) as u32;
             self.places[*at] = place as u32;
             *at += 1;
         }
     }
 
-    /// The distinct experts in route order.
+    /// The distinct experts in the order of their calls.
     pub(crate) fn experts(&self) -> &[ExpertIdx] {
-        &self.experts
+        self.demand.experts()
     }
 
     /// How many lookups chose `expert`.
     pub(crate) fn count(&self, expert: ExpertIdx) -> u32 {
-        self.number_of(expert).map_or(0, |n| self.counts[n])
+        self.demand.number_of(expert).map_or(0, |n| self.demand.counts()[n])
     }
 
     /// Rows and places of `expert`.
     pub(crate) fn members(&self, expert: ExpertIdx) -> (&[u32], &[u32]) {
-        let Some(n) = self.number_of(expert) else { return (&[], &[]) };
-        let range = self.starts[n]..self.starts[n] + self.counts[n] as usize;
+        let Some(n) = self.demand.number_of(expert) else { return (&[], &[]) };
+        let range = self.starts[n]..self.starts[n] + self.demand.counts()[n] as usize;
         (&self.rows[range.clone()], &self.places[range])
-    }
-
-    fn number_of(&self, expert: ExpertIdx) -> Option<usize> {
-        self.number.get(expert.index()).filter(|n| **n != ABSENT).map(|n| *n as usize)
     }
 }
 
@@ -78,7 +61,7 @@ mod tests {
     use slotstream_core::{LayerIdx, PassId, Phase, SessionId, Step};
 
     #[test]
-    fn groups_in_route_order() {
+    fn groups_in_the_order_of_calls() {
         let step = Step {
             pass: PassId::new(0),
             phase: Phase::Prefill,
@@ -90,7 +73,10 @@ mod tests {
         let routing = Routing::new(&step, LayerIdx::new(0), 2, &ids, &[]);
         let mut grouped = Grouped::default();
         for _ in 0..2 {
-            grouped.group(&routing, 8);
+            grouped.group(&routing, 2);
+            assert_eq!(grouped.experts(), [1, 5, 7].map(ExpertIdx::new));
+            assert_eq!(grouped.members(ExpertIdx::new(5)), (&[0, 2][..], &[0, 4][..]));
+            grouped.group(&routing, 3);
             assert_eq!(grouped.experts(), [5, 1, 7].map(ExpertIdx::new));
             assert_eq!(grouped.members(ExpertIdx::new(1)), (&[0, 1, 2][..], &[1, 2, 5][..]));
             assert_eq!(grouped.members(ExpertIdx::new(5)), (&[0, 2][..], &[0, 4][..]));
