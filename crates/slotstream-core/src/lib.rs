@@ -40,6 +40,7 @@ mod layout;
 mod policy;
 mod queue;
 mod reader;
+mod rng;
 mod routing;
 
 pub use affine::{
@@ -58,4 +59,5 @@ pub use layout::{
 pub use policy::{BindError, EvictionPolicy, Incoming, Origin, RemoveCause, SlotView};
 pub use queue::{Job, Landing, ReadClass, ReadCounters, ReadQueue};
 pub use reader::{Advice, Alignment, ReadError, ReadRequest, ReaderMode, RecordReader};
+pub use rng::Rng;
 pub use routing::{Deadline, Phase, Prediction, Routing, Step};

@@ -11,7 +11,6 @@
 //! exponential are this crate's own, so no platform's math library can change a token.
 
 mod draw;
-mod rng;
 mod sampler;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! The sampler: buffers, penalties and filters.
 
 use super::draw::{exp, more_likely, nucleus, pick};
-use super::rng::Rng;
 use super::{SamplingError, SamplingParams};
+use slotstream_core::Rng;
 
 /// Size of the first head of the vocabulary that a top-p filter sorts; each next one is eight
 /// times as large. Most nuclei end within the first.

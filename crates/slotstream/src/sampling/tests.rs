@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::draw::exp;
-use super::rng::Rng;
 use super::{GenerationDefaults, Sampler, SamplingError, SamplingParams};
 use slotstream_core::ErrorKind;
+use slotstream_core::Rng;
 
 const SAMPLED: SamplingParams = SamplingParams { temperature: 1.0, ..SamplingParams::GREEDY };
 
@@ -64,25 +64,6 @@ fn oracle_draw(kept: &[(u32, f64)], uniform: f64) -> u32 {
         })
         .unwrap_or_else(|| kept.last().unwrap())
         .0
-}
-
-#[test]
-fn the_generator_gives_the_published_streams() {
-    let mut rng = Rng::from_state([1, 2, 3, 4]);
-    let got: Vec<u64> = (0..6).map(|_| rng.next_u64()).collect();
-    let published = [
-        41943041,
-        58720359,
-        3588806011781223,
-        3591011842654386,
-        9228616714210784205,
-        9973669472204895162,
-    ];
-    assert_eq!(got, published);
-    // splitmix64 from 0 starts with e220a8397b1dcdaf, the first word of the state.
-    assert_eq!(Rng::new(0).next_u64(), 5987356902031041503);
-    let mut rng = Rng::new(3);
-    assert!((0..10_000).all(|_| (0.0..1.0).contains(&rng.uniform())));
 }
 
 #[test]
