@@ -100,6 +100,19 @@ impl Requests {
         self.distinct.len() as u64
     }
 
+    /// By dense record number ([`Geometry::index`]): the passes that used the record.
+    #[must_use]
+    pub fn uses(&self) -> Vec<u64> {
+        let mut uses = vec![0; self.geometry.records()];
+        for visit in self.passes().flat_map(|pass| pass.visits()) {
+            let first = visit.layer().index() * self.geometry.experts();
+            for expert in visit.experts() {
+                uses[first + expert.index()] += 1;
+            }
+        }
+        uses
+    }
+
     /// Requests that were left out because they were not of the geometry, or not of the pass
     /// that was running.
     #[must_use]

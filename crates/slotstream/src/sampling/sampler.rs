@@ -1,8 +1,9 @@
 //! The sampler: buffers, penalties and filters.
 
+use slotstream_core::Rng;
+
 use super::draw::{exp, more_likely, nucleus, pick};
 use super::{SamplingError, SamplingParams};
-use slotstream_core::Rng;
 
 /// Size of the first head of the vocabulary that a top-p filter sorts; each next one is eight
 /// times as large. Most nuclei end within the first.

@@ -2,8 +2,7 @@ use proptest::prelude::*;
 
 use super::draw::exp;
 use super::{GenerationDefaults, Sampler, SamplingError, SamplingParams};
-use slotstream_core::ErrorKind;
-use slotstream_core::Rng;
+use slotstream_core::{ErrorKind, Rng};
 
 const SAMPLED: SamplingParams = SamplingParams { temperature: 1.0, ..SamplingParams::GREEDY };
 

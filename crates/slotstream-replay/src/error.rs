@@ -1,0 +1,47 @@
+//! What can go wrong.
+
+use slotstream_cache::CacheError;
+use slotstream_core::ErrorKind;
+
+/// A replay or a recipe that cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// A knob of a synthetic trace is out of range.
+    #[error("{name} = {value}: expected {least} to {most}")]
+    #[non_exhaustive]
+    Knob {
+        /// Which.
+        name: &'static str,
+        /// As given.
+        value: f64,
+        /// Smallest legal value.
+        least: f64,
+        /// Largest legal value.
+        most: f64,
+    },
+    /// The pool or its policy refused.
+    #[error("replay of {policy} with {slots} slots stopped in pass {pass}")]
+    #[non_exhaustive]
+    Pool {
+        /// The policy's name.
+        policy: String,
+        /// Slots of the pool.
+        slots: usize,
+        /// Number of the pass among those of the trace.
+        pass: usize,
+        /// Why.
+        source: CacheError,
+    },
+}
+
+impl ReplayError {
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Knob { .. } => ErrorKind::User,
+            Self::Pool { source, .. } => source.kind(),
+        }
+    }
+}
