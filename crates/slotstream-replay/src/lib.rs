@@ -26,12 +26,14 @@ mod arithmetic;
 mod error;
 mod fit;
 mod requests;
+mod shadow;
 mod synthetic;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
 pub use error::ReplayError;
 pub use fit::{Fit, Rate, Summary, fit};
 pub use requests::{Pass, Requests, Visit};
+pub use shadow::{ShadowReport, Shadows};
 pub use synthetic::Synthetic;
 
 use slotstream_cache::{Ensured, SlotPool, parse_policy};
