@@ -101,7 +101,7 @@ impl<'a> Routing<'a> {
     /// Rows of the pass.
     #[must_use]
     pub const fn rows(&self) -> usize {
-        if self.top_k == 0 { 0 } else { self.ids.len() / self.top_k }
+        if let Some(rows) = self.ids.len().checked_div(self.top_k) { rows } else { 0 }
     }
 
     /// Experts, `[rows, top_k]`, in descending weight.
