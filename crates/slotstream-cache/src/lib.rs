@@ -45,5 +45,8 @@ mod pool;
 pub use claim::{Abort, Claim, Ensured, Entry, Found};
 pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
 pub use error::{CacheError, Unlawful};
-pub use policy::{Clock, LayerLocal, Lru, PolicyNameError, parse_policy, policy_names};
+pub use policy::{
+    Clock, LayerLocal, Lru, PolicyInfo, PolicyNameError, PolicyOption, Random, parse_policy,
+    policies, policy_names,
+};
 pub use pool::{MAX_RECORDS, SlotPool, SlotState};

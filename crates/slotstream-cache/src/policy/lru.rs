@@ -4,6 +4,8 @@ use slotstream_core::{
     BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, RemoveCause, SlotId, SlotView,
 };
 
+use super::options::Options;
+
 const NONE: u32 = u32::MAX;
 
 /// Least recently used: gives up the evictable slot whose last insert or hit is longest ago.
@@ -59,6 +61,8 @@ impl Default for Lru {
         Self::new()
     }
 }
+
+impl Options for Lru {}
 
 impl EvictionPolicy for Lru {
     #[inline]

@@ -3,9 +3,13 @@
 mod clock;
 mod layer_local;
 mod lru;
+mod options;
 mod parse;
+mod random;
 
 pub use clock::Clock;
 pub use layer_local::LayerLocal;
 pub use lru::Lru;
-pub use parse::{PolicyNameError, parse_policy, policy_names};
+pub use options::PolicyOption;
+pub use parse::{PolicyInfo, PolicyNameError, parse_policy, policies, policy_names};
+pub use random::Random;
