@@ -46,7 +46,7 @@ pub use claim::{Abort, Claim, Ensured, Entry, Found};
 pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
 pub use error::{CacheError, Unlawful};
 pub use policy::{
-    Clock, LayerLocal, Lru, PolicyInfo, PolicyNameError, PolicyOption, Random, parse_policy,
-    policies, policy_names,
+    Clock, Cyclic, HotPin, LayerLocal, LeastStale, Lfu, Lru, PerLayer, PerLayerCounts, PolicyInfo,
+    PolicyNameError, PolicyOption, Random, parse_policy, policies, policy_names,
 };
 pub use pool::{MAX_RECORDS, SlotPool, SlotState};

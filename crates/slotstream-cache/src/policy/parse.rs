@@ -5,7 +5,10 @@ use std::fmt;
 use slotstream_core::{ErrorKind, EvictionPolicy};
 
 use super::options::{Given, Options, PolicyOption, described};
-use super::{Clock, LayerLocal, Lru, Random};
+use super::per_layer::Schedule;
+use super::{
+    Clock, Cyclic, HotPin, LayerLocal, LeastStale, Lfu, Lru, PerLayer, PerLayerCounts, Random,
+};
 
 type Boxed = Box<dyn EvictionPolicy>;
 type Made = Result<Boxed, PolicyNameError>;
@@ -52,6 +55,30 @@ const KNOWN: &[Known] = &[
         options: described::<Lru>,
     },
     Known {
+        name: "lfu",
+        about: "the record that its layer's tokens have used least of late",
+        make: Plain(|given| own(given, Lfu::new())),
+        options: described::<Lfu>,
+    },
+    Known {
+        name: "least-stale",
+        about: "the record that most visits of its layer passed over (SpecMD, reconstructed)",
+        make: Plain(|given| own(given, LeastStale::new())),
+        options: described::<LeastStale>,
+    },
+    Known {
+        name: "cyclic",
+        about: "a record of the layer that is visited furthest ahead",
+        make: Plain(|given| own(given, Cyclic::new())),
+        options: described::<Cyclic>,
+    },
+    Known {
+        name: "hot-pin",
+        about: "lru that spares the records used most so far",
+        make: Plain(|given| own(given, HotPin::new())),
+        options: described::<HotPin>,
+    },
+    Known {
         name: "random",
         about: "a victim drawn by lot",
         make: Plain(|given| own(given, Random::new())),
@@ -62,6 +89,22 @@ const KNOWN: &[Known] = &[
         about: "in a pool at its floor, a demand takes a slot of its own layer",
         make: Around(|given, inner| given.set(()).map(|()| boxed(LayerLocal::new(inner)))),
         options: described::<()>,
+    },
+    Known {
+        name: "per-layer",
+        about: "equal shares of the slots, a layer each",
+        make: Around(|given, inner| given.set(()).map(|()| boxed(PerLayer::new(inner)))),
+        options: described::<()>,
+    },
+    Known {
+        name: "per-layer-counts",
+        about: "shares of the slots from routing counts, a layer each",
+        make: Around(|given, inner| {
+            given
+                .set(Schedule::default())
+                .map(|schedule| boxed(PerLayerCounts::scheduled(inner, schedule)))
+        }),
+        options: described::<Schedule>,
     },
 ];
 
