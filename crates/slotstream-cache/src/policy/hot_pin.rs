@@ -69,10 +69,10 @@ const ORDINARY: usize = 0;
 const SPARED: usize = 1;
 
 impl HotPin {
-    /// `hot-pin`: half of the slots, decided anew every 64 passes.
+    /// `hot-pin`: half of the slots, decided anew every 16 passes.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(0.5, 64)
+        Self::with(0.5, 16)
     }
 
     /// `hot-pin:share=...+every=...`; `bind` accepts shares from 0.01 to 1 and 1 to 1,000,000

@@ -13,3 +13,4 @@ mod pool;
 mod random;
 mod speculation;
 mod support;
+mod telling;

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use slotstream_cache::{Clock, Ensured, LayerLocal, Lru, SlotPool, parse_policy};
 use slotstream_core::*;
 
-use crate::support::{geometry, key, layer, misses, optimum, step};
+use crate::support::{geometry, key, layer, misses, optimum};
+use crate::telling::every_policy;
 
 /// CLOCK as the article writes it: a bit a slot, a loop.
 #[derive(Debug)]
@@ -241,8 +242,8 @@ proptest! {
         slots in 1..20_usize,
     ) {
         let best = optimum(&keys, slots);
-        for name in ["clock", "clock-cold", "lru", "layer-local:clock"] {
-            let found = misses(&keys, slots, parse_policy(name).unwrap());
+        for name in every_policy() {
+            let found = misses(&keys, slots, parse_policy(&name).unwrap());
             prop_assert!(found >= best, "{name} {found} < {best}");
         }
     }
@@ -285,57 +286,3 @@ fn the_optimum_is_the_least_of_all() {
         }
     }
 }
-
-/// The policies are different things: on this trace their counts all differ.
-#[test]
-fn a_short_trace_tells_the_policies_apart() {
-    let run = |name: &str| {
-        let model = geometry(2, 8, 2);
-        let mut pool =
-            SlotPool::new(model, model.floor_slots(), parse_policy(name).unwrap()).unwrap();
-        let mut out = Ensured::new();
-        for (pass, (of, id)) in TELLING.iter().enumerate() {
-            pool.begin_step(&step(pass as u64, &[])).unwrap();
-            pool.ensure(layer(*of), &[ExpertIdx::new(*id)], Phase::Decode, &mut out).unwrap();
-            pool.publish_all(&mut out).unwrap();
-            pool.release();
-        }
-        pool.counters().decode.misses
-    };
-    let counts = ["clock", "clock-cold", "lru", "layer-local:clock"].map(run);
-    assert_eq!(counts, [19, 14, 17, 16]);
-}
-
-/// (layer, expert) of 30 passes.
-const TELLING: [(u16, u16); 30] = [
-    (0, 0),
-    (0, 0),
-    (0, 2),
-    (1, 2),
-    (1, 2),
-    (1, 1),
-    (0, 0),
-    (1, 0),
-    (0, 3),
-    (0, 3),
-    (1, 0),
-    (0, 1),
-    (1, 2),
-    (0, 2),
-    (1, 0),
-    (1, 0),
-    (0, 3),
-    (0, 3),
-    (0, 1),
-    (0, 2),
-    (1, 2),
-    (0, 2),
-    (1, 2),
-    (0, 0),
-    (1, 0),
-    (0, 0),
-    (0, 1),
-    (0, 3),
-    (0, 0),
-    (1, 2),
-];

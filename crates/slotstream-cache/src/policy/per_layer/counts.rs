@@ -47,7 +47,7 @@ pub(in crate::policy) struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self { warm_up: 32, every: 128 }
+        Self { warm_up: 16, every: 64 }
     }
 }
 
@@ -71,7 +71,7 @@ impl Options for Schedule {
 }
 
 impl<P: EvictionPolicy> PerLayerCounts<P> {
-    /// `per-layer-counts:P`: a warm-up of 32 passes, new shares every 128.
+    /// `per-layer-counts:P`: a warm-up of 16 passes, new shares every 64.
     #[must_use]
     pub fn new(inner: P) -> Self {
         Self::scheduled(inner, Schedule::default())

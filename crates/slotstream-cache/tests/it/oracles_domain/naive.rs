@@ -271,11 +271,11 @@ impl EvictionPolicy for Naive {
     fn on_step(&mut self, _step: &Step<'_>) {
         self.visit = None;
         match self.rule {
-            Rule::HotPin(share, every) if self.passes > 0 && self.passes % every == 0 => {
+            Rule::HotPin(share, every) if self.passes > 0 && self.passes.is_multiple_of(every) => {
                 self.spare(share);
             }
             Rule::PerLayerCounts(warm_up, every)
-                if self.passes >= warm_up && (self.passes - warm_up) % every == 0 =>
+                if self.passes >= warm_up && (self.passes - warm_up).is_multiple_of(every) =>
             {
                 self.share_out();
             }
