@@ -1,13 +1,10 @@
 //! Layers go round in order.
 
-use slotstream_core::{
-    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, LayerIdx, Origin, RemoveCause,
-    Routing, SlotId, SlotView, Step,
-};
+use slotstream_core::{BindError, EvictionPolicy, Geometry, Incoming, SlotId, SlotView};
 
-use super::lists::Lists;
+use super::by_layer::ByLayer;
+use super::inner::hand_on;
 use super::options::Options;
-use super::visits::Visits;
 
 /// Gives up a record of the layer that will be visited furthest ahead, of its records the least
 /// recently used.
@@ -21,10 +18,7 @@ use super::visits::Visits;
 /// An event takes constant time, a choice time in the number of layers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cyclic {
-    layers: usize,
-    visits: Visits,
-    /// The slots of each layer.
-    lists: Lists,
+    inner: ByLayer,
 }
 
 impl Cyclic {
@@ -38,61 +32,19 @@ impl Cyclic {
 impl Options for Cyclic {}
 
 impl EvictionPolicy for Cyclic {
-    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, _origin: Origin) {
-        self.lists.push(key.layer().index(), slot.get());
-    }
-
-    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
-        self.visits.lookup(key.layer());
-        self.lists.push(key.layer().index(), slot.get());
-    }
-
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        let at = self.visits.layer().map_or(0, LayerIdx::index);
-        (0..self.layers).find_map(|behind| {
-            let layer = (at + self.layers - behind) % self.layers;
-            let number = LayerIdx::new(u16::try_from(layer).ok()?);
-            if view.evictable_in(number) == 0 {
-                return None;
-            }
-            let mut slots = self.lists.oldest_first(layer).map(SlotId::new);
-            slots.find(|slot| view.is_evictable(*slot))
-        })
+        let mut furthest_first = self.inner.layers(view).rev();
+        furthest_first.find_map(|layer| self.inner.oldest(layer, view))
     }
 
     fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
-        self.layers = geometry.layers();
-        self.visits = Visits::new(geometry.layers());
-        self.lists = Lists::new(geometry.layers(), slots);
+        self.inner = ByLayer::new(geometry, slots);
         Ok(())
-    }
-
-    fn on_resize(&mut self, slots: usize) {
-        self.lists.resize(slots);
-    }
-
-    fn on_miss(&mut self, key: ExpertKey) {
-        self.visits.lookup(key.layer());
-    }
-
-    fn on_remove(&mut self, slot: SlotId, _key: ExpertKey, _cause: RemoveCause) {
-        self.lists.remove(slot.get());
-    }
-
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        self.visits.routing(routing);
-    }
-
-    fn on_step(&mut self, _step: &Step<'_>) {
-        self.visits.step();
     }
 
     fn name(&self) -> String {
         "cyclic".into()
     }
 
-    fn reset(&mut self) {
-        self.visits.reset();
-        self.lists.clear();
-    }
+    hand_on!(on_insert, on_hit, on_resize, on_miss, on_remove, on_routing, on_step, reset);
 }

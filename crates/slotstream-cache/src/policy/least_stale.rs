@@ -1,13 +1,10 @@
 //! Staleness by visits of a record's own layer: a reconstruction of Least-Stale.
 
-use slotstream_core::{
-    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, LayerIdx, Origin, RemoveCause,
-    Routing, SlotId, SlotView, Step,
-};
+use slotstream_core::{BindError, EvictionPolicy, Geometry, Incoming, SlotId, SlotView};
 
-use super::lists::Lists;
+use super::by_layer::ByLayer;
+use super::inner::hand_on;
 use super::options::Options;
-use super::visits::Visits;
 
 /// Gives up the stalest record: the one that most visits of its own layer have passed over. Of
 /// equally stale ones, that of the layer which will be visited furthest ahead; of those, the
@@ -22,12 +19,7 @@ use super::visits::Visits;
 /// An event takes constant time, a choice time in the number of layers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeastStale {
-    visits: Visits,
-    /// By slot: the visit of its record's layer in which the record was used last.
-    used: Vec<u64>,
-    /// The slots of each layer.
-    lists: Lists,
-    layers: usize,
+    inner: ByLayer,
 }
 
 impl LeastStale {
@@ -36,84 +28,28 @@ impl LeastStale {
     pub fn new() -> Self {
         Self::default()
     }
-
-    fn touch(&mut self, slot: SlotId, key: ExpertKey) {
-        if let Some(used) = self.used.get_mut(slot.index()) {
-            *used = self.visits.of(key.layer());
-        }
-        self.lists.push(key.layer().index(), slot.get());
-    }
-
-    /// The least recently used slot of `layer` that can be had. The list is in order of use, so
-    /// it is the stalest as well.
-    fn oldest(&self, layer: usize, view: &SlotView<'_>) -> Option<SlotId> {
-        self.lists.oldest_first(layer).map(SlotId::new).find(|slot| view.is_evictable(*slot))
-    }
 }
 
 impl Options for LeastStale {}
 
 impl EvictionPolicy for LeastStale {
-    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, _origin: Origin) {
-        self.touch(slot, key);
-    }
-
-    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
-        self.visits.lookup(key.layer());
-        self.touch(slot, key);
-    }
-
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        let mut stalest = None;
-        for layer in 0..self.layers {
-            let number = LayerIdx::new(u16::try_from(layer).ok()?);
-            if view.evictable_in(number) == 0 {
-                continue;
-            }
-            if let Some(slot) = self.oldest(layer, view) {
-                let passed = self.visits.of(number).saturating_sub(self.used[slot.index()]);
-                stalest = stalest.max(Some((passed, self.visits.ahead(number), slot)));
-            }
-        }
-        stalest.map(|(_, _, slot)| slot)
+        // Of a layer the oldest is the stalest. The last of equals is furthest ahead.
+        let oldest = self.inner.layers(view).filter_map(|layer| {
+            let slot = self.inner.oldest(layer, view)?;
+            Some((self.inner.passed(layer, slot), slot))
+        });
+        oldest.max_by_key(|(passed, _)| *passed).map(|(_, slot)| slot)
     }
 
     fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
-        self.layers = geometry.layers();
-        self.visits = Visits::new(geometry.layers());
-        self.used = vec![0; slots];
-        self.lists = Lists::new(geometry.layers(), slots);
+        self.inner = ByLayer::new(geometry, slots);
         Ok(())
-    }
-
-    fn on_resize(&mut self, slots: usize) {
-        self.used.resize(slots, 0);
-        self.lists.resize(slots);
-    }
-
-    fn on_miss(&mut self, key: ExpertKey) {
-        self.visits.lookup(key.layer());
-    }
-
-    fn on_remove(&mut self, slot: SlotId, _key: ExpertKey, _cause: RemoveCause) {
-        self.lists.remove(slot.get());
-    }
-
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        self.visits.routing(routing);
-    }
-
-    fn on_step(&mut self, _step: &Step<'_>) {
-        self.visits.step();
     }
 
     fn name(&self) -> String {
         "least-stale".into()
     }
 
-    fn reset(&mut self) {
-        self.visits.reset();
-        self.used.fill(0);
-        self.lists.clear();
-    }
+    hand_on!(on_insert, on_hit, on_resize, on_miss, on_remove, on_routing, on_step, reset);
 }

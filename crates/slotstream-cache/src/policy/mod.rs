@@ -1,8 +1,10 @@
 //! The built-in eviction policies. Deterministic, and free of allocation after `bind`.
 
+mod by_layer;
 mod clock;
 mod cyclic;
 mod hot_pin;
+mod inner;
 mod layer_local;
 mod least_stale;
 mod lfu;

@@ -68,13 +68,6 @@ impl Visits {
         (self.open, self.routed) = (true, routed);
     }
 
-    /// How many layers come before `layer` is visited again: layers go round in order, and the
-    /// one being visited is furthest ahead.
-    pub(super) fn ahead(&self, layer: LayerIdx) -> usize {
-        let (layers, at) = (self.count.len(), self.layer.map_or(0, LayerIdx::index));
-        (layer.index() + layers - at - 1) % layers.max(1)
-    }
-
     pub(super) fn reset(&mut self) {
         self.count.fill(0);
         (self.layer, self.open, self.routed) = (None, false, false);
@@ -98,7 +91,6 @@ mod tests {
         assert_eq!(heard(&mut visits, 1), (false, true));
         assert_eq!(heard(&mut visits, 2), (true, true));
         assert_eq!(visits.layer(), Some(at(2)));
-        assert_eq!([0, 1, 2].map(|layer| visits.ahead(at(layer))), [0, 1, 2]);
         // The same layer, in the next pass.
         visits.step();
         assert_eq!(heard(&mut visits, 2), (true, true));
@@ -110,9 +102,7 @@ mod tests {
         assert_eq!(heard(&mut visits, 0), (false, false));
         assert_eq!(heard(&mut visits, 1), (true, true));
         assert_eq!([0, 1, 2].map(|layer| visits.of(at(layer))), [1, 2, 2]);
-        assert_eq!([0, 1, 2].map(|layer| visits.ahead(at(layer))), [1, 2, 0]);
         visits.reset();
         assert_eq!(visits, Visits::new(3));
-        assert_eq!(visits.ahead(at(9)), 2);
     }
 }

@@ -1,10 +1,11 @@
 //! Each policy against its naive model, and against what no policy can beat.
 
 use proptest::prelude::*;
-use slotstream_cache::{Clock, Ensured, LayerLocal, Lru, SlotPool, parse_policy};
+use slotstream_cache::{Clock, LayerLocal, Lru, parse_policy};
 use slotstream_core::*;
 
-use crate::support::{geometry, key, layer, misses, optimum};
+use crate::play::{Twins, events, play};
+use crate::support::{misses, optimum};
 use crate::telling::every_policy;
 
 /// CLOCK as the article writes it: a bit a slot, a loop.
@@ -117,111 +118,6 @@ impl EvictionPolicy for NaiveLocalLru {
         self.lru.on_resize(slots);
     }
     fn reset(&mut self) {}
-}
-
-/// Two policies that must always choose the same victim.
-#[derive(Debug)]
-struct Twins<A, B>(A, B);
-
-impl<A: EvictionPolicy, B: EvictionPolicy> EvictionPolicy for Twins<A, B> {
-    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
-        self.0.on_insert(slot, key, origin);
-        self.1.on_insert(slot, key, origin);
-    }
-    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
-        self.0.on_hit(slot, key);
-        self.1.on_hit(slot, key);
-    }
-    fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        let victim = self.0.choose_victim(incoming, view);
-        assert_eq!(victim, self.1.choose_victim(incoming, view), "for {incoming:?} in {view:?}");
-        victim
-    }
-    fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
-        self.0.bind(geometry, slots)?;
-        self.1.bind(geometry, slots)
-    }
-    fn on_resize(&mut self, slots: usize) {
-        self.0.on_resize(slots);
-        self.1.on_resize(slots);
-    }
-    fn on_remove(&mut self, slot: SlotId, key: ExpertKey, cause: RemoveCause) {
-        self.0.on_remove(slot, key, cause);
-        self.1.on_remove(slot, key, cause);
-    }
-    fn reset(&mut self) {}
-}
-
-#[derive(Clone, Debug)]
-enum Event {
-    /// A call of a layer; the flag fails the read of each miss.
-    Call(u16, Vec<u16>, bool),
-    Forecast(u16, u16),
-    Hot(u16, u16),
-    Resize(usize),
-    Clear,
-}
-
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let route =
-        || proptest::sample::subsequence((0..10).collect::<Vec<u16>>(), 1..5).prop_shuffle();
-    let event = prop_oneof![
-        20 => (0..3_u16, route(), proptest::bool::weighted(0.1))
-            .prop_map(|(layer, ids, fails)| Event::Call(layer, ids, fails)),
-        3 => (0..3_u16, 0..10_u16).prop_map(|(layer, id)| Event::Forecast(layer, id)),
-        2 => (0..3_u16, 0..10_u16).prop_map(|(layer, id)| Event::Hot(layer, id)),
-        1 => (8..16_usize).prop_map(Event::Resize),
-        1 => Just(Event::Resize(8)),
-        1 => Just(Event::Clear),
-    ];
-    proptest::collection::vec(event, 1..120)
-}
-
-/// Plays `events` to a pool; forecasts that no later call adopts stay reserved.
-fn play(events: &[Event], policy: impl EvictionPolicy) {
-    use slotstream_cache::Abort::ReadFailed;
-
-    let mut pool = SlotPool::new(geometry(3, 10, 4), 8, policy).unwrap();
-    let mut tickets = Vec::new();
-    let mut out = Ensured::new();
-    for event in events {
-        match event {
-            Event::Call(of, ids, fails) => {
-                let ids: Vec<ExpertIdx> = ids.iter().copied().map(ExpertIdx::new).collect();
-                if pool.ensure(layer(*of), &ids, Phase::Decode, &mut out).is_ok() {
-                    for claim in out.take_claims() {
-                        let slot = claim.slot().get();
-                        let done = if *fails && slot % 2 == 0 {
-                            pool.abort(claim, ReadFailed)
-                        } else {
-                            pool.publish(claim)
-                        };
-                        done.unwrap();
-                    }
-                    pool.release();
-                }
-            }
-            Event::Forecast(of, id) => tickets.extend(pool.claim(key(*of, *id), Origin::Prefetch)),
-            Event::Hot(of, id) => {
-                if let Ok(claim) = pool.claim(key(*of, *id), Origin::PromptHot) {
-                    pool.publish(claim).unwrap();
-                }
-            }
-            // Refused while a forecast's slot would go.
-            Event::Resize(slots) => drop(pool.resize(*slots)),
-            Event::Clear => {
-                pool.clear();
-                tickets.clear();
-            }
-        }
-        // Reads of forecasts end now and then: adopted ones are published, others given up.
-        if tickets.len() > 3 {
-            for ticket in tickets.drain(..) {
-                let _ = pool.publish(ticket);
-            }
-        }
-        pool.validate().unwrap();
-    }
 }
 
 proptest! {

@@ -1,11 +1,12 @@
 //! Shares of the slots that follow the routing.
 
 use slotstream_core::{
-    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, Prediction, RemoveCause,
-    Routing, SlotId, SlotView, Step,
+    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, RemoveCause, Routing, SlotId,
+    SlotView, Step,
 };
 
 use super::shares::Shares;
+use crate::policy::inner::hand_on;
 use crate::policy::options::{Options, Setting, check, spelled};
 use crate::policy::visits::Visits;
 
@@ -191,14 +192,6 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayerCounts<P> {
         self.inner.on_remove(slot, key, cause);
     }
 
-    fn admit(&mut self, key: ExpertKey, origin: Origin) -> bool {
-        self.inner.admit(key, origin)
-    }
-
-    fn on_forecast(&mut self, predictions: &[Prediction]) {
-        self.inner.on_forecast(predictions);
-    }
-
     fn on_routing(&mut self, routing: &Routing<'_>) {
         self.visits.routing(routing);
         for expert in routing.ids() {
@@ -217,14 +210,6 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayerCounts<P> {
         self.inner.on_step(step);
     }
 
-    fn export(&self) -> Option<Vec<u8>> {
-        self.inner.export()
-    }
-
-    fn import(&mut self, state: &[u8]) -> Result<(), BindError> {
-        self.inner.import(state)
-    }
-
     fn name(&self) -> String {
         format!("{}:{}", spelled("per-layer-counts", &self.schedule), self.inner.name())
     }
@@ -236,4 +221,6 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayerCounts<P> {
         self.counts.fill(0);
         self.inner.reset();
     }
+
+    hand_on!(admit, on_forecast, export, import);
 }

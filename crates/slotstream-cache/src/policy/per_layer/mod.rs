@@ -7,10 +7,10 @@ pub use counts::PerLayerCounts;
 pub(super) use counts::Schedule;
 
 use slotstream_core::{
-    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, Prediction, RemoveCause,
-    Routing, SlotId, SlotView, Step,
+    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, RemoveCause, SlotId, SlotView,
 };
 
+use super::inner::hand_on;
 use shares::Shares;
 
 /// Every layer has an equal share of the slots; what cannot be split evenly is spread over the
@@ -50,10 +50,6 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayer<P> {
         self.inner.on_insert(slot, key, origin);
     }
 
-    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
-        self.inner.on_hit(slot, key);
-    }
-
     fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
         self.inner.choose_victim(incoming, &self.shares.narrowed(incoming.key.layer(), view))
     }
@@ -68,37 +64,9 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayer<P> {
         self.inner.on_resize(slots);
     }
 
-    fn on_miss(&mut self, key: ExpertKey) {
-        self.inner.on_miss(key);
-    }
-
     fn on_remove(&mut self, slot: SlotId, key: ExpertKey, cause: RemoveCause) {
         self.shares.lose(key.layer());
         self.inner.on_remove(slot, key, cause);
-    }
-
-    fn admit(&mut self, key: ExpertKey, origin: Origin) -> bool {
-        self.inner.admit(key, origin)
-    }
-
-    fn on_forecast(&mut self, predictions: &[Prediction]) {
-        self.inner.on_forecast(predictions);
-    }
-
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        self.inner.on_routing(routing);
-    }
-
-    fn on_step(&mut self, step: &Step<'_>) {
-        self.inner.on_step(step);
-    }
-
-    fn export(&self) -> Option<Vec<u8>> {
-        self.inner.export()
-    }
-
-    fn import(&mut self, state: &[u8]) -> Result<(), BindError> {
-        self.inner.import(state)
     }
 
     fn name(&self) -> String {
@@ -109,4 +77,6 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayer<P> {
         self.shares.reset();
         self.inner.reset();
     }
+
+    hand_on!(on_hit, on_miss, admit, on_forecast, on_routing, on_step, export, import);
 }
