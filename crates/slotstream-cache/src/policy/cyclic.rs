@@ -55,8 +55,7 @@ impl EvictionPolicy for Cyclic {
             if view.evictable_in(number) == 0 {
                 return None;
             }
-            let mut slots = self.lists.oldest_first(layer).map(SlotId::new);
-            slots.find(|slot| view.is_evictable(*slot))
+            self.lists.oldest_evictable(layer, view)
         })
     }
 

@@ -47,7 +47,7 @@ impl LeastStale {
     /// The least recently used slot of `layer` that can be had. The list is in order of use, so
     /// it is the stalest as well.
     fn oldest(&self, layer: usize, view: &SlotView<'_>) -> Option<SlotId> {
-        self.lists.oldest_first(layer).map(SlotId::new).find(|slot| view.is_evictable(*slot))
+        self.lists.oldest_evictable(layer, view)
     }
 }
 
