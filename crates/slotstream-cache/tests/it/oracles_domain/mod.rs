@@ -1,7 +1,6 @@
 //! The policies of this job against naive models: whole histories, sweeps over everything.
 
 mod naive;
-mod play;
 
 use proptest::prelude::*;
 use slotstream_cache::{
@@ -10,9 +9,9 @@ use slotstream_cache::{
 
 use slotstream_core::*;
 
+use crate::oracles::play::{Twins, events, play, play_one_layer};
 use crate::support::{Heard, Scribe, geometry, key, step, take};
 use naive::{Naive, Rule};
-use play::{Twins, events, play};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
@@ -35,11 +34,11 @@ proptest! {
     #[test]
     fn combinators_tell_the_policy_inside(events in events()) {
         // With one layer only, a combinator changes nothing.
-        play::play_one_layer(&events, Twins(LayerLocal::new(Lfu::new()), Lfu::new()));
+        play_one_layer(&events, Twins(LayerLocal::new(Lfu::new()), Lfu::new()));
         let hot = PerLayer::new(HotPin::with(0.5, 3));
-        play::play_one_layer(&events, Twins(hot, HotPin::with(0.5, 3)));
+        play_one_layer(&events, Twins(hot, HotPin::with(0.5, 3)));
         let lfu = PerLayerCounts::with(Lfu::new(), 1, 1);
-        play::play_one_layer(&events, Twins(lfu, Lfu::new()));
+        play_one_layer(&events, Twins(lfu, Lfu::new()));
     }
 }
 

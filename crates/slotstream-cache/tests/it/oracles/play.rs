@@ -13,7 +13,7 @@ const TOP_K: usize = 3;
 
 /// Two policies that hear the same and must always choose the same victim.
 #[derive(Debug)]
-pub(super) struct Twins<A, B>(pub(super) A, pub(super) B);
+pub(crate) struct Twins<A, B>(pub(crate) A, pub(crate) B);
 
 impl<A: EvictionPolicy, B: EvictionPolicy> EvictionPolicy for Twins<A, B> {
     fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
@@ -61,7 +61,7 @@ impl<A: EvictionPolicy, B: EvictionPolicy> EvictionPolicy for Twins<A, B> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Step,
     Layer(Call),
     Forecast(u16, u16),
@@ -72,7 +72,7 @@ pub(super) enum Event {
 
 /// A layer's turn in a pass.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     layer: u16,
     rows: Vec<Vec<u16>>,
     /// Its routing is told.
@@ -83,7 +83,7 @@ pub(super) struct Call {
     fails: bool,
 }
 
-pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
+pub(crate) fn events() -> impl Strategy<Value = Vec<Event>> {
     let row = || {
         // The first experts are popular, so that something is hit.
         let ids = prop_oneof![(0..5_u16).boxed(), (0..EXPERTS).boxed()];
@@ -119,13 +119,13 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Plays `events` to a pool of 11 slots.
-pub(super) fn play(events: &[Event], policy: impl EvictionPolicy) {
+pub(crate) fn play(events: &[Event], policy: impl EvictionPolicy) {
     let pool = SlotPool::new(geometry(LAYERS, EXPERTS, TOP_K as u16), 11, policy).unwrap();
     Player { pool, tickets: Vec::new(), pass: 0 }.all(events);
 }
 
 /// Plays `events` as if every layer were the first.
-pub(super) fn play_one_layer(events: &[Event], policy: impl EvictionPolicy) {
+pub(crate) fn play_one_layer(events: &[Event], policy: impl EvictionPolicy) {
     let pool = SlotPool::new(geometry(1, EXPERTS, TOP_K as u16), 7, policy).unwrap();
     let mut events = events.to_vec();
     for event in &mut events {
