@@ -11,7 +11,11 @@ use super::options::{Options, SHARE, Setting, check, part, spelled};
 /// Policy*, ACM Transactions on Storage, 2017). New records enter a small LRU window. When it is
 /// full, its least recently used record and the next victim of the main part (two segments, as
 /// [`Slru`](super::Slru)) are compared: the one that was demanded less often goes, in a tie that
-/// of the window. What leaves the window otherwise is on probation in the main part.
+/// of the window; one that wins enters the main part, on probation. While slots are free, what
+/// is too much for the window enters it without a contest.
+///
+/// One call brings several records, which are pinned and cannot lose a contest yet. They stay in
+/// the window until they can, even if it is larger than its share then.
 ///
 /// The paper counts demands in a sketch, because keys are many. Here records are few: a counter
 /// up to 15 a record, exact, for hits and misses alike. After [so many](Self::with) demands a
@@ -29,6 +33,8 @@ pub struct WTinyLfu {
     counts: Vec<u8>,
     /// Demands since the last halving.
     demands: u64,
+    /// The next record takes the slot of another one.
+    evicted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +72,7 @@ impl WTinyLfu {
             lists: Lists::default(),
             counts: Vec::new(),
             demands: 0,
+            evicted: false,
         }
     }
 
@@ -73,8 +80,17 @@ impl WTinyLfu {
         part(self.slots, self.settings.window).max(1)
     }
 
+    /// Slots of the main part.
+    fn main(&self) -> usize {
+        self.slots.saturating_sub(self.window())
+    }
+
+    fn main_has_room(&self) -> bool {
+        self.lists.len(PROBATION) + self.lists.len(PROTECTED) < self.main()
+    }
+
     fn most_protected(&self) -> usize {
-        part(self.slots.saturating_sub(self.window()), self.settings.protected)
+        part(self.main(), self.settings.protected)
     }
 
     fn index(&self, key: ExpertKey) -> Option<usize> {
@@ -129,7 +145,14 @@ impl EvictionPolicy for WTinyLfu {
     #[inline]
     fn on_insert(&mut self, slot: SlotId, _key: ExpertKey, _origin: Origin) {
         self.lists.push(WINDOW, slot.get());
-        self.lists.overflow(WINDOW, PROBATION, self.window());
+        if !std::mem::take(&mut self.evicted) {
+            while self.lists.len(WINDOW) > self.window()
+                && self.main_has_room()
+                && let Some(slot) = self.lists.oldest(WINDOW)
+            {
+                self.lists.push(PROBATION, slot);
+            }
+        }
     }
 
     #[inline]
@@ -145,21 +168,27 @@ impl EvictionPolicy for WTinyLfu {
 
     #[inline]
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        let lists = &self.lists;
-        let main = lists
+        let main = self
+            .lists
             .oldest_evictable(PROBATION, view)
-            .or_else(|| lists.oldest_evictable(PROTECTED, view));
-        let full = lists.len(WINDOW) >= self.window();
-        if !full && main.is_some() {
-            return main;
-        }
-        match (lists.oldest_evictable(WINDOW, view), main) {
-            (Some(window), Some(main)) => {
-                let stays = self.count(view.key(window)) > self.count(view.key(main));
-                Some(if stays { main } else { window })
+            .or_else(|| self.lists.oldest_evictable(PROTECTED, view));
+        let Some(main) = main else { return self.lists.oldest_evictable(WINDOW, view) };
+        let most = self.count(view.key(main));
+        let mut at = self.lists.oldest(WINDOW);
+        while self.lists.len(WINDOW) >= self.window()
+            && let Some(slot) = self.lists.evictable_from(at, view)
+        {
+            if self.count(view.key(SlotId::new(slot))) <= most {
+                return Some(SlotId::new(slot));
             }
-            (window, main) => window.or(main),
+            at = self.lists.newer(slot);
+            let had_room = self.main_has_room();
+            self.lists.push(PROBATION, slot);
+            if !had_room {
+                break;
+            }
         }
+        Some(main)
     }
 
     fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
@@ -169,13 +198,13 @@ impl EvictionPolicy for WTinyLfu {
         self.lists = Lists::new(3, slots);
         self.counts = vec![0; geometry.records()];
         self.demands = 0;
+        self.evicted = false;
         Ok(())
     }
 
     fn on_resize(&mut self, slots: usize) {
         self.slots = slots;
         self.lists.resize(slots);
-        self.lists.overflow(WINDOW, PROBATION, self.window());
         self.lists.overflow(PROTECTED, PROBATION, self.most_protected());
     }
 
@@ -184,7 +213,8 @@ impl EvictionPolicy for WTinyLfu {
         self.demanded(key);
     }
 
-    fn on_remove(&mut self, slot: SlotId, _key: ExpertKey, _cause: RemoveCause) {
+    fn on_remove(&mut self, slot: SlotId, _key: ExpertKey, cause: RemoveCause) {
+        self.evicted = cause == RemoveCause::Evicted;
         self.lists.remove(slot.get());
     }
 
@@ -196,5 +226,6 @@ impl EvictionPolicy for WTinyLfu {
         self.lists.clear();
         self.counts.fill(0);
         self.demands = 0;
+        self.evicted = false;
     }
 }

@@ -37,6 +37,10 @@ impl NaiveSlru {
         self.probation.push(key);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.probation.len() + self.protected.len()
+    }
+
     pub(super) fn victim(&self, view: &SlotView<'_>) -> Option<SlotId> {
         first_slot(&self.probation, view).or_else(|| first_slot(&self.protected, view))
     }

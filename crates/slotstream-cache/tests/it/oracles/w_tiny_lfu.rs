@@ -17,6 +17,7 @@ pub(super) struct NaiveWTinyLfu {
     main: NaiveSlru,
     counts: BTreeMap<ExpertKey, u32>,
     demands: u64,
+    evicted: bool,
 }
 
 impl NaiveWTinyLfu {
@@ -29,6 +30,7 @@ impl NaiveWTinyLfu {
             main: NaiveSlru::new(protected),
             counts: BTreeMap::new(),
             demands: 0,
+            evicted: false,
         }
     }
 
@@ -49,18 +51,19 @@ impl NaiveWTinyLfu {
         }
     }
 
-    fn leave_the_window(&mut self) {
-        while self.window.len() > self.most() {
-            let key = self.window.remove(0);
-            self.main.on_probation(key);
-        }
+    fn main_is_full(&self) -> bool {
+        self.main.len() >= self.slots - self.most()
     }
 }
 
 impl EvictionPolicy for NaiveWTinyLfu {
     fn on_insert(&mut self, _slot: SlotId, key: ExpertKey, _origin: Origin) {
         self.window.push(key);
-        self.leave_the_window();
+        while !self.evicted && self.window.len() > self.most() && !self.main_is_full() {
+            let key = self.window.remove(0);
+            self.main.on_probation(key);
+        }
+        self.evicted = false;
     }
     fn on_hit(&mut self, _slot: SlotId, key: ExpertKey) {
         self.demanded(key);
@@ -71,11 +74,23 @@ impl EvictionPolicy for NaiveWTinyLfu {
         }
     }
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        let candidate = first(&self.window, view);
-        let Some(victim) = self.main.victim(view) else { return candidate.map(|(_, slot)| slot) };
-        let Some((key, slot)) = candidate else { return Some(victim) };
-        let stays = self.count(key) > self.count(view.key(victim).unwrap());
-        Some(if self.window.len() < self.most() || stays { victim } else { slot })
+        let Some(victim) = self.main.victim(view) else {
+            return first(&self.window, view).map(|(_, slot)| slot);
+        };
+        while self.window.len() >= self.most()
+            && let Some((key, slot)) = first(&self.window, view)
+        {
+            if self.count(key) <= self.count(view.key(victim).unwrap()) {
+                return Some(slot);
+            }
+            let was_full = self.main_is_full();
+            take(&mut self.window, key);
+            self.main.on_probation(key);
+            if was_full {
+                break;
+            }
+        }
+        Some(victim)
     }
     fn bind(&mut self, _geometry: &Geometry, slots: usize) -> Result<(), BindError> {
         self.on_resize(slots);
@@ -83,13 +98,13 @@ impl EvictionPolicy for NaiveWTinyLfu {
     }
     fn on_resize(&mut self, slots: usize) {
         self.slots = slots;
-        self.leave_the_window();
         self.main.settle(slots - self.most());
     }
     fn on_miss(&mut self, key: ExpertKey) {
         self.demanded(key);
     }
-    fn on_remove(&mut self, _slot: SlotId, key: ExpertKey, _cause: RemoveCause) {
+    fn on_remove(&mut self, _slot: SlotId, key: ExpertKey, cause: RemoveCause) {
+        self.evicted = cause == RemoveCause::Evicted;
         assert!(take(&mut self.window, key) || self.main.remove(key));
     }
     fn reset(&mut self) {}
