@@ -46,7 +46,8 @@ pub use claim::{Abort, Claim, Ensured, Entry, Found};
 pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
 pub use error::{CacheError, Unlawful};
 pub use policy::{
-    Clock, Cyclic, HotPin, LayerLocal, LeastStale, Lfu, Lru, PerLayer, PerLayerCounts, PolicyInfo,
-    PolicyNameError, PolicyOption, Random, parse_policy, policies, policy_names,
+    Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
+    PerLayerCounts, PolicyInfo, PolicyNameError, PolicyOption, Random, S3Fifo, Sieve, Slru, TwoQ,
+    WTinyLfu, parse_policy, policies, policy_names,
 };
 pub use pool::{MAX_RECORDS, SlotPool, SlotState};

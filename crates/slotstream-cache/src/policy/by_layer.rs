@@ -38,8 +38,7 @@ impl ByLayer {
 
     /// The least recently used slot of `layer` that can be had.
     pub(super) fn oldest(&self, layer: LayerIdx, view: &SlotView<'_>) -> Option<SlotId> {
-        let mut slots = self.lists.oldest_first(layer.index()).map(SlotId::new);
-        slots.find(|slot| view.is_evictable(*slot))
+        self.lists.oldest_evictable(layer.index(), view)
     }
 
     /// How many visits of `layer` have passed over its record in `slot`.

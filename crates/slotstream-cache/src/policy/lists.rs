@@ -1,9 +1,12 @@
-//! Lists of slots by age, all in one array of links.
+//! Lists of slots, or of records, by age, all in one array of links.
+
+use slotstream_core::{SlotId, SlotView};
 
 const NONE: u32 = u32::MAX;
 
 /// Doubly linked lists of slots, oldest first; a slot is in one of them or in none. Every
-/// operation takes constant time and allocates nothing.
+/// operation but the searches takes constant time, and nothing is allocated. Where a policy
+/// remembers records, their dense numbers take the place of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lists {
     links: Vec<Link>,
@@ -21,10 +24,11 @@ struct Link {
 struct Ends {
     oldest: u32,
     newest: u32,
+    len: u32,
 }
 
 const UNLINKED: Link = Link { older: NONE, newer: NONE, list: NONE };
-const EMPTY: Ends = Ends { oldest: NONE, newest: NONE };
+const EMPTY: Ends = Ends { oldest: NONE, newest: NONE, len: 0 };
 
 impl Lists {
     /// `lists` empty lists for slots below `slots`.
@@ -38,6 +42,7 @@ impl Lists {
         let Some(entry) = self.links.get_mut(slot as usize) else { return };
         let Link { older, newer, list } = std::mem::replace(entry, UNLINKED);
         let Some(ends) = self.ends.get_mut(list as usize) else { return };
+        ends.len -= 1;
 
         match self.links.get_mut(older as usize) {
             Some(link) => link.newer = newer,
@@ -58,6 +63,7 @@ impl Lists {
             return;
         };
         let older = std::mem::replace(&mut ends.newest, slot);
+        ends.len += 1;
 
         *link = Link { older, newer: NONE, list: list as u32 };
         match self.links.get_mut(older as usize) {
@@ -66,15 +72,65 @@ impl Lists {
         }
     }
 
+    /// Moves the oldest slots of `from` to the new end of `to` until at most `most` are left.
+    #[inline]
+    pub(super) fn overflow(&mut self, from: usize, to: usize, most: usize) {
+        while self.len(from) > most
+            && let Some(slot) = self.oldest(from)
+        {
+            self.push(to, slot);
+        }
+    }
+
+    /// Number of slots in `list`.
+    #[inline]
+    pub(super) fn len(&self, list: usize) -> usize {
+        self.ends.get(list).map_or(0, |ends| ends.len as usize)
+    }
+
+    /// The list that `slot` is in.
+    #[inline]
+    pub(super) fn list_of(&self, slot: u32) -> Option<usize> {
+        self.links
+            .get(slot as usize)
+            .filter(|link| link.list != NONE)
+            .map(|link| link.list as usize)
+    }
+
+    /// The oldest slot of `list`.
+    #[inline]
+    pub(super) fn oldest(&self, list: usize) -> Option<u32> {
+        self.ends.get(list).map(|ends| ends.oldest).filter(|slot| *slot != NONE)
+    }
+
+    /// The slot that is next younger than `slot` in its list.
+    #[inline]
+    pub(super) fn newer(&self, slot: u32) -> Option<u32> {
+        self.links.get(slot as usize).map(|link| link.newer).filter(|slot| *slot != NONE)
+    }
+
     /// The slots of `list`, oldest first.
     #[inline]
     pub(super) fn oldest_first(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
-        let mut at = self.ends.get(list).map_or(NONE, |ends| ends.oldest);
-        std::iter::from_fn(move || {
-            let slot = at;
-            at = self.links.get(slot as usize)?.newer;
-            Some(slot)
-        })
+        self.from(self.oldest(list))
+    }
+
+    /// `slot` and what is younger in its list.
+    #[inline]
+    fn from(&self, slot: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(slot, |slot| self.newer(*slot))
+    }
+
+    /// The oldest slot of `list` that may be given up.
+    #[inline]
+    pub(super) fn oldest_evictable(&self, list: usize, view: &SlotView<'_>) -> Option<SlotId> {
+        self.evictable_from(self.oldest(list), view).map(SlotId::new)
+    }
+
+    /// The first slot from `slot` on towards the younger ones that may be given up.
+    #[inline]
+    pub(super) fn evictable_from(&self, slot: Option<u32>, view: &SlotView<'_>) -> Option<u32> {
+        self.from(slot).find(|slot| view.is_evictable(SlotId::new(*slot)))
     }
 
     /// The pool has `slots` slots; those beyond leave their lists.
@@ -104,6 +160,7 @@ mod tests {
             slot = lists.links[slot as usize].older;
         }
         back.reverse();
+        assert_eq!(lists.len(list), forward.len());
         assert_eq!(forward, back, "one list, read both ways");
 
         forward
@@ -131,6 +188,13 @@ mod tests {
         lists.resize(6);
         lists.push(1, 5);
         assert_eq!(order(&lists, 1), [0, 5]);
+        assert_eq!((lists.list_of(5), lists.list_of(1), lists.list_of(6)), (Some(1), None, None));
+        lists.push(1, 1);
+        lists.overflow(1, 0, 2);
+        assert_eq!((order(&lists, 0), order(&lists, 1)), (vec![0], vec![5, 1]));
+        lists.overflow(0, 1, 0);
+        assert_eq!((lists.oldest(0), lists.oldest(1)), (None, Some(5)));
+        assert_eq!((lists.newer(5), lists.newer(0), lists.newer(9)), (Some(1), None, None));
         lists.clear();
         assert_eq!((order(&lists, 1), lists.links.len()), (vec![], 6));
     }

@@ -38,7 +38,7 @@ impl EvictionPolicy for Lru {
 
     #[inline]
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        self.lists.oldest_first(0).map(SlotId::new).find(|slot| view.is_evictable(*slot))
+        self.lists.oldest_evictable(0, view)
     }
 
     fn bind(&mut self, _geometry: &Geometry, slots: usize) -> Result<(), BindError> {

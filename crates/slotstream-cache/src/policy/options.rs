@@ -27,6 +27,16 @@ enum Access<O> {
 pub(super) const SEED: (u64, u64) = (0, u64::MAX);
 pub(super) const EXPECTED_SEED: &str = "a whole number";
 
+/// A share of the slots, and one that may be more than all of them.
+pub(super) const SHARE: ((f64, f64), &str) = ((0.0, 1.0), "a number from 0 to 1");
+pub(super) const SHARES: ((f64, f64), &str) = ((0.0, 64.0), "a number from 0 to 64");
+
+/// This `share` of the slots, rounded down.
+#[inline]
+pub(super) fn part(slots: usize, share: f64) -> usize {
+    (slots as f64 * share) as usize
+}
+
 impl<O> Setting<O> {
     /// A whole number within `range`, ends included; `expected` says so in words.
     pub(super) const fn count(

@@ -7,7 +7,8 @@ use slotstream_core::{ErrorKind, EvictionPolicy};
 use super::options::{Given, Options, PolicyOption, described};
 use super::per_layer::Schedule;
 use super::{
-    Clock, Cyclic, HotPin, LayerLocal, LeastStale, Lfu, Lru, PerLayer, PerLayerCounts, Random,
+    Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
+    PerLayerCounts, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu,
 };
 
 type Boxed = Box<dyn EvictionPolicy>;
@@ -53,6 +54,54 @@ const KNOWN: &[Known] = &[
         about: "the record whose last use is longest ago",
         make: Plain(|given| own(given, Lru::new())),
         options: described::<Lru>,
+    },
+    Known {
+        name: "fifo",
+        about: "the record that came first",
+        make: Plain(|given| own(given, Fifo::new())),
+        options: described::<Fifo>,
+    },
+    Known {
+        name: "slru",
+        about: "lru in two segments: a record is protected once it was used again",
+        make: Plain(|given| own(given, Slru::new())),
+        options: described::<Slru>,
+    },
+    Known {
+        name: "2q",
+        about: "a short queue, and lru for records that came back after it",
+        make: Plain(|given| own(given, TwoQ::new())),
+        options: described::<TwoQ>,
+    },
+    Known {
+        name: "lirs",
+        about: "the record whose last two uses lie furthest apart",
+        make: Plain(|given| own(given, Lirs::new())),
+        options: described::<Lirs>,
+    },
+    Known {
+        name: "arc",
+        about: "two lists, once used and used again, whose balance adapts by what it regrets",
+        make: Plain(|given| own(given, Arc::new())),
+        options: described::<Arc>,
+    },
+    Known {
+        name: "s3fifo",
+        about: "a small queue for what is used once, a large one that gives second chances",
+        make: Plain(|given| own(given, S3Fifo::new())),
+        options: described::<S3Fifo>,
+    },
+    Known {
+        name: "sieve",
+        about: "a queue and a hand that takes the first record not used since it passed",
+        make: Plain(|given| own(given, Sieve::new())),
+        options: described::<Sieve>,
+    },
+    Known {
+        name: "wtinylfu",
+        about: "a small lru window; beyond it the less frequently used record goes",
+        make: Plain(|given| own(given, WTinyLfu::new())),
+        options: described::<WTinyLfu>,
     },
     Known {
         name: "lfu",

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use slotstream_cache::{Clock, Ensured, Lru, SlotPool, parse_policy};
+use slotstream_cache::{Ensured, SlotPool, parse_policy};
 use slotstream_core::*;
 
 use crate::support::{geometry, layer, misses, optimum, step};
@@ -19,6 +19,19 @@ const OWN: &str = include_str!("../fixtures/misses.json");
 const OWN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/misses.json");
 const SIZES: [[usize; 8]; 2] =
     [[10, 20, 40, 80, 120, 200, 280, 360], [67, 100, 134, 202, 269, 336, 470, 604]];
+/// Policies of libCacheSim and ours of the same definition.
+const EQUAL: [(&str, &str); 10] = [
+    ("FIFO", "fifo"),
+    ("LRU", "lru"),
+    ("Clock_init1", "clock"),
+    ("Clock", "clock-cold"),
+    ("SLRU_half", "slru"),
+    ("SLRU_80", "slru:protected=0.8"),
+    ("Sieve", "sieve"),
+    ("S3FIFO", "s3fifo"),
+    ("ARC", "arc"),
+    ("TwoQ", "2q"),
+];
 /// Token routes of 72 records: 1, 1.9, 2.8 and 4.7.
 const ROUTED: [usize; 4] = [72, 134, 202, 336];
 
@@ -128,15 +141,14 @@ fn miss_counts_equal_libcachesim() {
         assert_eq!(sizes.len(), 8);
         for (slots, expected) in sizes {
             let slots = slots.parse().unwrap();
-            let found = [
-                ("Clock_init1", misses(&keys, slots, Clock::new())),
-                ("Clock", misses(&keys, slots, Clock::cold())),
-                ("LRU", misses(&keys, slots, Lru::new())),
-                ("Belady", optimum(&keys, slots)),
-            ];
-            for (policy, found) in found {
-                assert_eq!(Some(found), expected[policy].as_u64(), "{policy}, {name} at {slots}");
+            for (theirs, ours) in EQUAL {
+                let found = misses(&keys, slots, parse_policy(ours).unwrap());
+                let equal = Some(found) == expected[theirs].as_u64();
+                // Theirs admits nothing there: see docs/policies.md.
+                let artefact = theirs == "S3FIFO" && slots == 10;
+                assert_ne!(equal, artefact, "{ours} {found}, {name} at {slots}: {expected}");
             }
+            assert_eq!(Some(optimum(&keys, slots)), expected["Belady"].as_u64(), "at {slots}");
         }
     }
 }

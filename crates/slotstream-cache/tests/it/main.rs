@@ -9,7 +9,6 @@ mod lawful;
 mod model;
 mod oracles;
 mod oracles_domain;
-mod play;
 mod pool;
 mod random;
 mod speculation;

@@ -9,7 +9,7 @@ use slotstream_cache::{
 
 use slotstream_core::*;
 
-use crate::play::{Twins, events, play, play_one_layer};
+use crate::oracles::play::{Twins, events, play, play_one_layer};
 use crate::support::{Heard, Scribe, geometry, key, step, take};
 use naive::{Naive, Rule};
 

@@ -113,13 +113,12 @@ pub(crate) fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => (0..LAYERS, 0..EXPERTS).prop_map(|(layer, id)| Event::Forecast(layer, id)),
         1 => (0..LAYERS, 0..EXPERTS).prop_map(|(layer, id)| Event::Hot(layer, id)),
         1 => (6..20_usize).prop_map(Event::Resize),
-        1 => Just(Event::Resize(6)),
         1 => Just(Event::Clear),
     ];
     proptest::collection::vec(event, 1..150)
 }
 
-/// Plays `events` to a pool of 11 slots; the floor is at 6.
+/// Plays `events` to a pool of 11 slots.
 pub(crate) fn play(events: &[Event], policy: impl EvictionPolicy) {
     let pool = SlotPool::new(geometry(LAYERS, EXPERTS, TOP_K as u16), 11, policy).unwrap();
     Player { pool, tickets: Vec::new(), pass: 0 }.all(events);
