@@ -15,7 +15,7 @@ use super::options::Options;
 /// are sifted quickly, and those that are used stay.
 ///
 /// A record that cannot be evicted keeps its bit. An event takes constant time; a choice passes
-/// each slot at most twice.
+/// a slot at most three times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sieve {
     lists: Lists,

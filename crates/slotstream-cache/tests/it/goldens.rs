@@ -8,6 +8,7 @@ use slotstream_core::*;
 
 use crate::support::{geometry, layer, misses, optimum, step};
 use crate::telling::every_policy;
+use crate::theirs;
 
 const GOLDENS: &str = include_str!("../fixtures/libcachesim.json");
 const TRACES: [(&str, &str); 2] = [
@@ -147,6 +148,11 @@ fn miss_counts_equal_libcachesim() {
                 // Theirs admits nothing there: see docs/policies.md.
                 let artefact = theirs == "S3FIFO" && slots == 10;
                 assert_ne!(equal, artefact, "{ours} {found}, {name} at {slots}: {expected}");
+            }
+            for (theirs, found) in
+                [("SLRU", theirs::slru(&keys, slots)), ("LIRS", theirs::lirs(&keys, slots))]
+            {
+                assert_eq!(Some(found), expected[theirs].as_u64(), "{theirs}, {name} at {slots}");
             }
             assert_eq!(Some(optimum(&keys, slots)), expected["Belady"].as_u64(), "at {slots}");
         }

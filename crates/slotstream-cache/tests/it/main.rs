@@ -14,3 +14,4 @@ mod random;
 mod speculation;
 mod support;
 mod telling;
+mod theirs;
