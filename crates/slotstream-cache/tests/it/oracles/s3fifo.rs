@@ -39,7 +39,7 @@ impl NaiveS3Fifo {
         part(self.slots, self.shares.0).max(1)
     }
 
-    fn from_main(&mut self, view: &SlotView<'_>) -> Option<SlotId> {
+    fn main_victim(&mut self, view: &SlotView<'_>) -> Option<SlotId> {
         loop {
             let (key, slot) = first(&self.main, view)?;
             let hits = self.hits.get_mut(&key).unwrap();
@@ -51,7 +51,7 @@ impl NaiveS3Fifo {
         }
     }
 
-    fn from_small(&mut self, view: &SlotView<'_>) -> Option<SlotId> {
+    fn small_victim(&mut self, view: &SlotView<'_>) -> Option<SlotId> {
         loop {
             let (key, slot) = first(&self.small, view)?;
             if self.hits[&key] < self.threshold {
@@ -80,12 +80,12 @@ impl EvictionPolicy for NaiveS3Fifo {
     }
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
         if self.main.len() + self.most_small() > self.slots {
-            let victim = self.from_main(view);
+            let victim = self.main_victim(view);
             if victim.is_some() {
                 return victim;
             }
         }
-        self.from_small(view).or_else(|| self.from_main(view))
+        self.small_victim(view).or_else(|| self.main_victim(view))
     }
     fn bind(&mut self, _geometry: &Geometry, slots: usize) -> Result<(), BindError> {
         self.slots = slots;
