@@ -3,8 +3,8 @@
 //! A [`SlotPool`] decides which expert record holds which slot: it finds what a layer needs,
 //! [claims](Claim) slots for what is missing, asks an
 //! [`EvictionPolicy`](slotstream_core::EvictionPolicy) which records to give up and verifies the
-//! answer. The policies here are [`Clock`] (two variants), [`Lru`] and the combinator
-//! [`LayerLocal`]; one's own needs `slotstream-core` alone.
+//! answer. The policies here are listed by [`policies`] and made from their names by
+//! [`parse_policy`]; one's own needs `slotstream-core` alone.
 //!
 //! It never touches a byte of a record, does no I/O, starts no thread and has no lock: every
 //! method takes `&mut self` and does its work at once. The one table of records is dense, so a
@@ -47,5 +47,9 @@ pub use claim::{Abort, Claim, Ensured, Entry, Found};
 pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
 pub use demand::Demand;
 pub use error::{CacheError, Unlawful};
-pub use policy::{Clock, LayerLocal, Lru, PolicyNameError, parse_policy, policy_names};
+pub use policy::{
+    Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
+    PerLayerCounts, PolicyInfo, PolicyNameError, PolicyOption, Random, S3Fifo, Sieve, Slru, TwoQ,
+    WTinyLfu, parse_policy, policies, policy_names,
+};
 pub use pool::{MAX_RECORDS, SlotPool, SlotState};

@@ -33,7 +33,9 @@ pub trait EvictionPolicy: Send + fmt::Debug {
     /// Called once, before anything else, to size arrays.
     ///
     /// # Errors
-    /// A [`BindError`] when the policy cannot work with these numbers.
+    /// A [`BindError`] when the policy cannot work with these numbers. With legal parameters it
+    /// refuses no pool from the floor up, except where it gives each layer room of its own and
+    /// the pool cannot hold a token's route in every layer.
     fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
         let _ = (geometry, slots);
         Ok(())

@@ -7,13 +7,19 @@
 //!   shows one layer only, of another layer; `None` exactly when nothing is evictable;
 //! - answers depend on nothing but the calls: a second instance gives the same ones, and so does
 //!   one that was [reset](EvictionPolicy::reset) after other work;
-//! - `bind` accepts every pool from the floor up (a smaller one may be refused as too small);
-//! - `import` takes what `export` gave, and survives what it did not give;
+//! - `bind` accepts every pool from the floor up. A smaller one may be refused as too small, and
+//!   so may one that cannot hold a token's route in every layer (`layers * top_k` slots), by a
+//!   policy that gives each layer room of its own; the scenario is then played in the smallest
+//!   pool that the refusal names, and later resizes may still go below it;
+//! - `import` takes what `export` gave, and survives what it did not give: whether it refuses
+//!   such bytes or takes them, its later answers are lawful;
 //! - no call panics or fails to return.
 //!
-//! The scenarios mix hits, misses, waves, pools with everything or all but one slot pinned,
-//! forecasts that are adopted or expire, failed reads, hot and warm admissions, resizes and
-//! clears, in the order of calls that [`EvictionPolicy`] states.
+//! The scenarios mix hits, misses, waves, sweeps, pools with everything or all but one slot
+//! pinned, forecasts that are adopted or expire, failed reads, hot and warm admissions that arrive
+//! late, resizes and clears, in the order of calls that [`EvictionPolicy`] states. Routing is told
+//! with and without weights and logits, which may be no numbers, and sometimes not at all; token
+//! ids may be any.
 //!
 //! ```
 //! # use slotstream_core::*;

@@ -4,6 +4,8 @@ use slotstream_core::{
     BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, RemoveCause, SlotId, SlotView,
 };
 
+use super::options::Options;
+
 /// CLOCK (Corbató 1969): a hand sweeps the slots. A slot whose reference bit is set loses the
 /// bit and stays; the first one without it is the victim, and the hand stops behind it. A hit
 /// sets the bit. Slots that cannot be evicted are passed over and keep their bit.
@@ -54,6 +56,8 @@ impl Default for Clock {
         Self::new()
     }
 }
+
+impl Options for Clock {}
 
 impl EvictionPolicy for Clock {
     #[inline]

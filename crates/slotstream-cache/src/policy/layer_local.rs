@@ -1,9 +1,8 @@
 //! The article's rule for a pool at its floor.
 
-use slotstream_core::{
-    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, Prediction, RemoveCause,
-    Routing, SlotId, SlotView, Step,
-};
+use slotstream_core::{BindError, EvictionPolicy, Geometry, Incoming, Origin, SlotId, SlotView};
+
+use super::inner::hand_on;
 
 /// While the pool is at its floor ([`Geometry::floor_slots`]), or below it in the laboratory, a
 /// demand takes the slot of another record of its own layer when one is evictable: such a record
@@ -36,14 +35,6 @@ impl<P: EvictionPolicy> LayerLocal<P> {
 }
 
 impl<P: EvictionPolicy> EvictionPolicy for LayerLocal<P> {
-    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
-        self.inner.on_insert(slot, key, origin);
-    }
-
-    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
-        self.inner.on_hit(slot, key);
-    }
-
     fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
         let layer = incoming.key.layer();
         let local = self.slots <= self.floor
@@ -67,43 +58,21 @@ impl<P: EvictionPolicy> EvictionPolicy for LayerLocal<P> {
         self.inner.on_resize(slots);
     }
 
-    fn on_miss(&mut self, key: ExpertKey) {
-        self.inner.on_miss(key);
-    }
-
-    fn on_remove(&mut self, slot: SlotId, key: ExpertKey, cause: RemoveCause) {
-        self.inner.on_remove(slot, key, cause);
-    }
-
-    fn admit(&mut self, key: ExpertKey, origin: Origin) -> bool {
-        self.inner.admit(key, origin)
-    }
-
-    fn on_forecast(&mut self, predictions: &[Prediction]) {
-        self.inner.on_forecast(predictions);
-    }
-
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        self.inner.on_routing(routing);
-    }
-
-    fn on_step(&mut self, step: &Step<'_>) {
-        self.inner.on_step(step);
-    }
-
-    fn export(&self) -> Option<Vec<u8>> {
-        self.inner.export()
-    }
-
-    fn import(&mut self, state: &[u8]) -> Result<(), BindError> {
-        self.inner.import(state)
-    }
-
     fn name(&self) -> String {
         format!("layer-local:{}", self.inner.name())
     }
 
-    fn reset(&mut self) {
-        self.inner.reset();
-    }
+    hand_on!(
+        on_insert,
+        on_hit,
+        on_miss,
+        on_remove,
+        admit,
+        on_forecast,
+        on_routing,
+        on_step,
+        export,
+        import,
+        reset
+    );
 }

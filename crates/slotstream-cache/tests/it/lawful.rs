@@ -6,11 +6,34 @@ use slotstream_testkit::policy::{Broken, assert_lawful, check};
 #[test]
 fn built_in_policies_are_lawful() {
     for name in policy_names() {
-        let inner: &[&str] =
-            if name.ends_with(':') { &["clock", "clock-cold", "lru"] } else { &[""] };
+        let inner: &[&str] = if name.ends_with(':') {
+            &["clock", "lru", "lfu", "arc", "s3fifo", "lirs", "wtinylfu"]
+        } else {
+            &[""]
+        };
         for inner in inner {
             assert_lawful(|| parse_policy(&format!("{name}{inner}")).unwrap());
         }
+    }
+    // With options that make much happen in a short run.
+    for name in [
+        "lfu:half-life=0.5",
+        "slru:protected=1",
+        "2q:in=0+out=3",
+        "lirs:hir=0.4+stack=1",
+        "lirs:hir=1+stack=64",
+        "s3fifo:small=1+ghost=0",
+        "s3fifo:small=0.4+ghost=2+threshold=1",
+        "wtinylfu:window=0.4+protected=0.5+sample=1",
+        "wtinylfu:window=1",
+        "random:seed=9",
+        "hot-pin:share=1+every=1",
+        "hot-pin:share=0.1+every=3",
+        "per-layer-counts:warm-up=1+every=2:random",
+        "per-layer:per-layer-counts:warm-up=2+every=1:hot-pin:every=2",
+        "layer-local:per-layer:cyclic",
+    ] {
+        assert_lawful(|| parse_policy(name).unwrap());
     }
     assert_lawful(|| Box::new(LayerLocal::new(LayerLocal::new(Lru::default()))));
     assert_lawful(|| Box::new(Clock::default()));

@@ -1,11 +1,14 @@
 //! Plays a scenario: a slot table without any cleverness, and several instances of the policy
 //! that must agree.
 
+mod imports;
+mod passes;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slotstream_core::{
     BindError, Deadline, EvictionPolicy, ExpertIdx, ExpertKey, Geometry, Incoming, LayerIdx,
-    Origin, PassId, Phase, Prediction, RemoveCause, Routing, SessionId, SlotId, SlotView, Step,
+    Origin, PassId, Prediction, RemoveCause, SlotId, SlotView,
 };
 
 use super::scenario::Scenario;
@@ -14,17 +17,22 @@ use crate::dice::Dice;
 
 /// The instances of one scenario.
 pub(super) struct Subjects {
+    /// Tells which pools the policy accepts.
+    scout: Boxed,
     lead: Boxed,
     twin: Boxed,
     /// Does other work first and is reset.
     reset: Boxed,
     /// Imports what the lead exports.
     heir: Boxed,
+    /// Import what nobody exported.
+    victims: Vec<Boxed>,
 }
 
 impl Subjects {
     pub(super) fn new(make: &impl Fn() -> Boxed) -> Self {
-        Self { lead: make(), twin: make(), reset: make(), heir: make() }
+        let victims = (0..imports::ROUNDS).map(|_| make()).collect();
+        Self { scout: make(), lead: make(), twin: make(), reset: make(), heir: make(), victims }
     }
 }
 
@@ -33,7 +41,7 @@ enum Slot {
     Free,
     /// A record with all its bytes.
     Owned(ExpertKey),
-    /// A demanded record on its way.
+    /// A record on its way of which the policy was told.
     Claimed(ExpertKey),
     /// A forecast record, of which the policy does not know.
     Reserved(ExpertKey),
@@ -58,49 +66,61 @@ pub(super) fn drive(
     subjects: Subjects,
     step: &AtomicUsize,
 ) -> Result<(), Broken> {
-    let Subjects { lead, twin, mut reset, mut heir } = subjects;
+    let Subjects { scout, lead, twin, mut reset, mut heir, victims } = subjects;
     let name = lead.name();
     if name.is_empty() || name.contains(char::is_whitespace) {
         return Err(Broken::Unnamed { name });
     }
-    let (geometry, slots) = (scenario.geometry(), scenario.slots());
-    let small = slots < geometry.floor_slots();
+    let geometry = scenario.geometry();
+    let slots = accepted(scout, &geometry, scenario.slots())?;
+    let play_on = |play: &mut Play, steps| {
+        (0..steps).try_for_each(|_| {
+            step.fetch_add(1, Ordering::Relaxed);
+            play.step(scenario)
+        })
+    };
     let mut warm_up = Play::new(geometry, slots, 77);
-    if !warm_up.add(reset, small)? {
-        return Ok(()); // Smaller than any lawful pool, and refused as such.
-    }
-    for _ in 0..scenario.steps / 2 {
-        warm_up.step(scenario)?;
-        step.fetch_add(1, Ordering::Relaxed);
-    }
+    warm_up.add(reset)?;
+    play_on(&mut warm_up, scenario.steps / 2)?;
     warm_up.resize(slots);
     reset = warm_up.policies.remove(0);
     reset.reset();
 
     let mut play = Play::new(geometry, slots, 1);
-    play.add(lead, small)?;
-    play.add(twin, small)?;
+    play.add(lead)?;
+    play.add(twin)?;
     play.policies.push(reset);
-    for _ in 0..scenario.steps {
-        play.step(scenario)?;
-        step.fetch_add(1, Ordering::Relaxed);
-    }
+    play_on(&mut play, scenario.steps)?;
     if let Some(state) = play.policies[0].export() {
-        let mut later = Play::new(geometry, slots, 2);
         bind(&mut heir, &geometry, slots)?;
-        // What it did not export it may refuse or take, but must survive.
-        for foreign in [&state[..state.len() / 2], &[], &[255; 33]] {
-            let _ = heir.import(foreign);
-        }
-        heir.reset();
         heir.import(&state).map_err(|error| Broken::ImportRefused { error })?;
+        let mut later = Play::new(geometry, slots, 2);
         later.policies.push(heir);
-        for _ in 0..scenario.steps / 4 {
-            later.step(scenario)?;
-            step.fetch_add(1, Ordering::Relaxed);
+        play_on(&mut later, scenario.steps / 4)?;
+        for (round, victim) in victims.into_iter().enumerate() {
+            let mut later = Play::new(geometry, slots, 3);
+            later.add(victim)?;
+            // What was not exported may be refused or taken, but must be survived.
+            let _ = later.policies[0].import(&imports::foreign(&state, round));
+            play_on(&mut later, scenario.steps / 20)?;
         }
     }
     Ok(())
+}
+
+/// The scenario's pool, or where `policy` refuses that as too small, the smallest one that it
+/// says it accepts. It may ask for the floor, or for a route of every layer, whatever is more.
+fn accepted(mut policy: Boxed, geometry: &Geometry, slots: usize) -> Result<usize, Broken> {
+    match policy.bind(geometry, slots) {
+        Ok(()) => Ok(slots),
+        Err(BindError::TooFewSlots { needed, .. })
+            if needed > slots
+                && needed <= geometry.floor_slots().max(geometry.layers() * geometry.top_k()) =>
+        {
+            Ok(needed)
+        }
+        Err(error) => Err(Broken::Refused { slots, error }),
+    }
 }
 
 fn bind(policy: &mut Boxed, geometry: &Geometry, slots: usize) -> Result<(), Broken> {
@@ -120,16 +140,10 @@ impl Play {
         }
     }
 
-    /// Binds `policy`; `false` when the pool is `small` and too small for it.
-    fn add(&mut self, mut policy: Boxed, small: bool) -> Result<bool, Broken> {
-        match bind(&mut policy, &self.geometry, self.slots.len()) {
-            Err(Broken::Refused { error: BindError::TooFewSlots { .. }, .. }) if small => Ok(false),
-            Err(broken) => Err(broken),
-            Ok(()) => {
-                self.policies.push(policy);
-                Ok(true)
-            }
-        }
+    fn add(&mut self, mut policy: Boxed) -> Result<(), Broken> {
+        bind(&mut policy, &self.geometry, self.slots.len())?;
+        self.policies.push(policy);
+        Ok(())
     }
 
     fn step(&mut self, scenario: &Scenario) -> Result<(), Broken> {
@@ -162,75 +176,6 @@ impl Play {
         self.policies.iter_mut().for_each(tell);
     }
 
-    /// One pass over some of the layers.
-    fn pass(&mut self, scenario: &Scenario) -> Result<(), Broken> {
-        self.pass += 1;
-        let rows = 1 + self.dice.below(scenario.mix.rows as usize);
-        let tokens: Vec<u32> = (0..rows).map(|_| self.dice.below(50) as u32).collect();
-        let phase = if rows > 2 { Phase::Prefill } else { Phase::Decode };
-        let (pass, session) = (PassId::new(self.pass), SessionId::new(self.pass % 3));
-        let step = Step { pass, phase, session, position: self.pass, tokens: &tokens };
-        self.each(|policy| policy.on_step(&step));
-        for layer in 0..self.geometry.layers() {
-            if self.dice.percent(70) {
-                self.layer(scenario, &step, LayerIdx::new(layer as u16))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn any_layer(&mut self) -> LayerIdx {
-        LayerIdx::new(self.dice.below(self.geometry.layers()) as u16)
-    }
-
-    /// An expert; the first ones are the most popular.
-    fn any_expert(&mut self) -> ExpertIdx {
-        let experts = self.geometry.experts();
-        ExpertIdx::new(self.dice.below(experts).min(self.dice.below(experts)) as u16)
-    }
-
-    fn layer(
-        &mut self,
-        scenario: &Scenario,
-        step: &Step<'_>,
-        layer: LayerIdx,
-    ) -> Result<(), Broken> {
-        let top_k = self.geometry.top_k();
-        let mut ids: Vec<ExpertIdx> = Vec::new();
-        for row in 0..step.tokens.len() {
-            while ids.len() < (row + 1) * top_k {
-                let expert = self.any_expert();
-                if !ids[row * top_k..].contains(&expert) {
-                    ids.push(expert);
-                }
-            }
-        }
-        let logits = vec![0.25; step.tokens.len() * self.geometry.experts()];
-        let mut routing = Routing::new(step, layer, top_k, &ids, &[]);
-        if self.dice.percent(50) {
-            routing = routing.with_logits(&logits);
-        }
-        self.each(|policy| policy.on_routing(&routing));
-        let mut wanted: Vec<ExpertIdx> = Vec::new();
-        for id in &ids {
-            if !wanted.contains(id) {
-                wanted.push(*id);
-            }
-        }
-        // A forecast is dropped before a demand lacks room.
-        while self.reserved() > 0 && self.reserved() + wanted.len() > self.slots.len() {
-            self.expire();
-        }
-        let capacity = self.slots.len() - self.reserved();
-        if wanted.len() > capacity {
-            wanted.sort_unstable();
-        }
-        for wave in wanted.chunks(capacity) {
-            self.call(scenario, layer, wave)?;
-        }
-        Ok(())
-    }
-
     /// One call: hits, then misses, each in order; then its reads arrive or fail.
     fn call(
         &mut self,
@@ -241,7 +186,9 @@ impl Play {
         let mut misses = Vec::new();
         for expert in wanted {
             let key = ExpertKey::new(layer, *expert);
-            match self.slots.iter().position(|slot| *slot == Slot::Owned(key)) {
+            let is_there =
+                |slot: &Slot| matches!(*slot, Slot::Owned(k) | Slot::Claimed(k) if k == key);
+            match self.slots.iter().position(is_there) {
                 Some(at) => {
                     self.pinned[at] = true;
                     self.each(|policy| policy.on_hit(slot_id(at), key));
@@ -359,7 +306,7 @@ impl Play {
     }
 
     fn remove(&mut self, at: usize, cause: RemoveCause) {
-        if let Some(key) = owner(self.slots[at]) {
+        if let Slot::Owned(key) | Slot::Claimed(key) = self.slots[at] {
             self.slots[at] = Slot::Free;
             self.each(|policy| policy.on_remove(slot_id(at), key, cause));
         }
@@ -387,16 +334,22 @@ impl Play {
     }
 
     fn is_absent(&self, key: ExpertKey) -> bool {
-        !self.slots.iter().any(|slot| owner(*slot) == Some(key) || *slot == Slot::Reserved(key))
+        !self.slots.iter().any(|slot| match *slot {
+            Slot::Free => false,
+            Slot::Owned(held) | Slot::Claimed(held) | Slot::Reserved(held) => held == key,
+        })
     }
 
     /// Forecasts a record and reserves a slot for it, if the policy admits it.
     fn reserve(&mut self) -> Result<(), Broken> {
         let key = ExpertKey::new(self.any_layer(), self.any_expert());
-        let needed_by = Deadline { passes_ahead: 0, layer: key.layer() };
-        let predictions = [Prediction { key, confidence: 0.5, needed_by }];
-        self.each(|policy| policy.on_forecast(&predictions));
-        let room = self.reserved() + self.geometry.top_k() < self.slots.len();
+        let passes_ahead = self.dice.below(3) as u32;
+        let needed_by = Deadline { passes_ahead, layer: key.layer() };
+        let confidence = self.dice.below(5) as f32 / 4.0;
+        let predictions = [Prediction { key, confidence, needed_by }; 3];
+        let told = self.dice.below(3);
+        self.each(|policy| policy.on_forecast(&predictions[..told]));
+        let room = self.claimed() + self.geometry.top_k() < self.slots.len();
         if room && self.is_absent(key) && self.is_admitted(key, Origin::Prefetch)? {
             let at = self.free_or_victim(key, Origin::Prefetch)?;
             self.slots[at] = Slot::Reserved(key);
@@ -411,6 +364,11 @@ impl Play {
         }
     }
 
+    /// Slots on whose record somebody waits.
+    fn claimed(&self) -> usize {
+        self.count(|slot| matches!(slot, Slot::Reserved(_) | Slot::Claimed(_)))
+    }
+
     fn reserved(&self) -> usize {
         self.count(|slot| matches!(slot, Slot::Reserved(_)))
     }
@@ -419,10 +377,13 @@ impl Play {
     fn admit(&mut self) -> Result<(), Broken> {
         let key = ExpertKey::new(self.any_layer(), self.any_expert());
         let origin = if self.dice.percent(50) { Origin::PromptHot } else { Origin::WarmStart };
-        let room = self.reserved() < self.slots.len();
+        let room = self.slots.iter().any(|slot| matches!(slot, Slot::Free | Slot::Owned(_)));
         if room && self.is_absent(key) && self.is_admitted(key, origin)? {
             let at = self.free_or_victim(key, origin)?;
-            self.slots[at] = Slot::Owned(key);
+            // It arrives at once, or during the next call.
+            let late = self.claimed() + self.geometry.top_k() < self.slots.len();
+            let is_late = late && self.dice.percent(50);
+            self.slots[at] = if is_late { Slot::Claimed(key) } else { Slot::Owned(key) };
             self.each(|policy| policy.on_insert(slot_id(at), key, origin));
         }
         Ok(())
@@ -449,6 +410,12 @@ impl Play {
     }
 
     fn resize(&mut self, slots: usize) {
+        // A slot is not removed while its record is on its way.
+        for slot in &mut self.slots {
+            if let Slot::Claimed(key) = *slot {
+                *slot = Slot::Owned(key);
+            }
+        }
         for at in slots..self.slots.len() {
             self.remove(at, RemoveCause::Shrunk);
         }

@@ -25,6 +25,10 @@ pub(super) struct Mix {
     pub(super) resize: u32,
     /// The pool is emptied.
     pub(super) clear: u32,
+    /// A pass whose routing is not told.
+    pub(super) silent: u32,
+    /// A layer that is routed and demands nothing of the pool.
+    pub(super) sweep: u32,
 }
 
 const PLAIN: Mix = Mix {
@@ -38,6 +42,8 @@ const PLAIN: Mix = Mix {
     admit: 0,
     resize: 0,
     clear: 0,
+    silent: 0,
+    sweep: 0,
 };
 
 const EVERYTHING: Mix = Mix {
@@ -51,6 +57,8 @@ const EVERYTHING: Mix = Mix {
     admit: 5,
     resize: 4,
     clear: 1,
+    silent: 10,
+    sweep: 5,
 };
 
 /// A pool and what is played to it.
@@ -107,6 +115,20 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         slots: None,
         steps: 200,
         mix: Mix { rows: 6, ..PLAIN },
+    },
+    Scenario {
+        name: "keys without routing",
+        shape: (2, 16, 2),
+        slots: Some(10),
+        steps: 300,
+        mix: Mix { rows: 2, silent: 100, ..PLAIN },
+    },
+    Scenario {
+        name: "sweeps",
+        shape: (3, 12, 3),
+        slots: Some(14),
+        steps: 300,
+        mix: Mix { rows: 5, sweep: 40, admit: 30, ..PLAIN },
     },
     Scenario {
         name: "everything pinned",

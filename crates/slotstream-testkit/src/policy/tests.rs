@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use slotstream_core::{ExpertKey, Geometry, Incoming, Origin, RemoveCause, SlotView};
+use slotstream_core::{
+    ExpertKey, Geometry, Incoming, Origin, RemoveCause, Routing, SlotView, Step,
+};
 
 use super::*;
 
@@ -28,7 +30,15 @@ enum Fault {
     Hangs,
     ForgetsItsExport,
     ChokesOnImport,
+    ImportsAnything,
     NoName,
+    NeedsRoute,
+    NeedsEverything,
+    NeedsEverMore,
+    ChokesOnLogits,
+    TrustsTokens,
+    ExpectsDemands,
+    NeedsRouting,
 }
 
 static SHARED: AtomicU32 = AtomicU32::new(0);
@@ -41,10 +51,16 @@ struct Faulty {
     hand: u32,
     inserts: u32,
     known: Vec<Option<ExpertKey>>,
+    /// Routed and not demanded so far, and whether a routing was ever told.
+    routed: Vec<ExpertKey>,
+    was_routed: bool,
 }
 
 fn make(fault: Fault) -> impl Fn() -> Boxed {
-    move || Box::new(Faulty { fault, slots: 0, hand: 0, inserts: 0, known: Vec::new() })
+    move || {
+        let (known, routed) = (Vec::new(), Vec::new());
+        Box::new(Faulty { fault, slots: 0, hand: 0, inserts: 0, known, routed, was_routed: false })
+    }
 }
 
 impl Faulty {
@@ -69,7 +85,34 @@ impl EvictionPolicy for Faulty {
         }
     }
 
-    fn on_hit(&mut self, _slot: SlotId, _key: ExpertKey) {}
+    fn on_hit(&mut self, _slot: SlotId, key: ExpertKey) {
+        self.routed.retain(|routed| *routed != key);
+    }
+
+    fn on_miss(&mut self, key: ExpertKey) {
+        self.routed.retain(|routed| *routed != key);
+    }
+
+    fn on_step(&mut self, step: &Step<'_>) {
+        if self.fault == Fault::TrustsTokens {
+            let seen = [0_u8; 50];
+            self.hand += u32::from(step.tokens.iter().any(|token| seen[*token as usize] > 0));
+        }
+    }
+
+    fn on_routing(&mut self, routing: &Routing<'_>) {
+        self.was_routed = true;
+        if self.fault == Fault::ChokesOnLogits
+            && let Some(logits) = routing.logits()
+        {
+            let mut order: Vec<f32> = logits.to_vec();
+            order.sort_by(|a, b| a.partial_cmp(b).expect("logits are numbers"));
+        }
+        if self.fault == Fault::ExpectsDemands {
+            assert!(self.routed.is_empty(), "what was routed is demanded");
+            self.routed = routing.ids().iter().map(|id| routing.key(*id)).collect();
+        }
+    }
 
     fn on_remove(&mut self, slot: SlotId, _key: ExpertKey, cause: RemoveCause) {
         if let Some(known) = self.known.get_mut(slot.index()) {
@@ -111,6 +154,9 @@ impl EvictionPolicy for Faulty {
                 self.hand = SHARED.fetch_add(1, Ordering::Relaxed);
                 self.sweep(lawful)
             }
+            // Its hand is in range unless an import moved it.
+            Fault::ImportsAnything if self.hand > 1 << 24 => Some(SlotId::new(self.hand)),
+            Fault::NeedsRouting if !self.was_routed => None,
             Fault::TrustsForecasts if incoming.origin == Origin::Prefetch => None,
             Fault::Hangs => loop {
                 thread::sleep(Duration::from_secs(60));
@@ -126,6 +172,14 @@ impl EvictionPolicy for Faulty {
             Fault::RefusesSmall if slots < floor => {
                 return Err(BindError::too_few_slots(slots, floor));
             }
+            Fault::NeedsRoute if slots < geometry.layers() * geometry.top_k() => {
+                let needed = geometry.layers() * geometry.top_k();
+                return Err(BindError::too_few_slots(slots, needed));
+            }
+            Fault::NeedsEverything if slots < geometry.records() => {
+                return Err(BindError::too_few_slots(slots, geometry.records()));
+            }
+            Fault::NeedsEverMore => return Err(BindError::too_few_slots(slots, slots + 1)),
             _ => {}
         }
         self.on_resize(slots);
@@ -145,14 +199,16 @@ impl EvictionPolicy for Faulty {
     }
 
     fn export(&self) -> Option<Vec<u8>> {
-        matches!(self.fault, Fault::Nothing | Fault::ForgetsItsExport | Fault::ChokesOnImport)
+        use Fault::{ChokesOnImport, ForgetsItsExport, ImportsAnything, Nothing};
+        matches!(self.fault, Nothing | ForgetsItsExport | ChokesOnImport | ImportsAnything)
             .then(|| self.hand.to_le_bytes().to_vec())
     }
 
     fn import(&mut self, state: &[u8]) -> Result<(), BindError> {
         match (self.fault, state.first_chunk()) {
             (Fault::ChokesOnImport, None) => panic!("expected four bytes"),
-            (Fault::Nothing | Fault::ChokesOnImport, Some(bytes)) => {
+            (Fault::Nothing, Some(_)) if state.len() > 4 => Err(BindError::state("four bytes")),
+            (Fault::Nothing | Fault::ChokesOnImport | Fault::ImportsAnything, Some(bytes)) => {
                 self.hand = u32::from_le_bytes(*bytes);
                 Ok(())
             }
@@ -167,6 +223,8 @@ impl EvictionPolicy for Faulty {
     fn reset(&mut self) {
         self.inserts = 0;
         self.known.fill(None);
+        self.routed.clear();
+        self.was_routed = false;
         if self.fault != Fault::ResetKeepsState {
             self.hand = 0;
         }
@@ -182,6 +240,7 @@ fn found(fault: Fault) -> Vec<Broken> {
 fn a_lawful_policy_passes() {
     assert_lawful(make(Fault::Nothing));
     assert_lawful(make(Fault::RefusesSmall));
+    assert_lawful(make(Fault::NeedsRoute));
 }
 
 #[test]
@@ -204,6 +263,8 @@ fn every_unlawful_answer_is_found() {
     all(Fault::IgnoresResize, |what| {
         matches!(what, Broken::NoVictim { .. } | Broken::OutOfRange { .. } | Broken::Free { .. })
     });
+    all(Fault::NeedsRouting, |what| matches!(what, Broken::NoVictim { .. }));
+    all(Fault::ImportsAnything, |what| matches!(what, Broken::OutOfRange { .. }));
     let one_layer = found(Fault::IgnoresOneLayer);
     assert!(
         one_layer.iter().any(|what| matches!(what, Broken::OtherLayer { .. })),
@@ -228,6 +289,11 @@ fn a_policy_that_cannot_start_is_found() {
     let refused = found(Fault::RefusesBind);
     assert_eq!(refused.len(), SCENARIOS.len(), "no scenario passes over a refusal");
     assert!(refused.iter().all(|what| matches!(what, Broken::Refused { .. })));
+    for fault in [Fault::NeedsEverything, Fault::NeedsEverMore] {
+        let refused = found(fault);
+        let is = |what: &Broken| matches!(what, Broken::Refused { .. });
+        assert!(!refused.is_empty() && refused.iter().all(is), "{fault:?}: {refused:?}");
+    }
     assert!(matches!(&found(Fault::NoName)[0], Broken::Unnamed { name } if name.is_empty()));
     let forgot = found(Fault::ForgetsItsExport);
     assert!(forgot.iter().all(|what| matches!(what, Broken::ImportRefused { .. })), "{forgot:?}");
@@ -240,6 +306,16 @@ fn panics_and_hangs_are_found() {
     assert!(panicked[0].step > 0);
     let choked = found(Fault::ChokesOnImport);
     assert!(matches!(&choked[0], Broken::Panicked { message } if message.contains("four bytes")));
+    for (fault, text) in [
+        (Fault::ChokesOnLogits, "logits are numbers"),
+        (Fault::TrustsTokens, "out of bounds"),
+        (Fault::ExpectsDemands, "what was routed is demanded"),
+    ] {
+        let found = found(fault);
+        let is =
+            |what: &Broken| matches!(what, Broken::Panicked { message } if message.contains(text));
+        assert!(found.iter().any(is), "{fault:?}: {found:?}");
+    }
     let patience = Duration::from_millis(200);
     let hangs = Conformance::new().patience(patience).check(make(Fault::Hangs));
     let hangs = hangs.expect_err("it hangs");

@@ -2,7 +2,7 @@
 //!
 //! The line before a table says where its figures come from:
 //! - `<!-- receipt: NAME, NAME -->`: measured; `docs/receipts/NAME.json` holds every figure;
-//! - `<!-- golden: PATH -->`: a JSON file of the repository holds every figure;
+//! - `<!-- golden: PATH, PATH -->`: JSON files of the repository hold every figure;
 //! - `<!-- from: original -->`: somebody else's figures, quoted;
 //! - `<!-- spec -->`: not measured, but set or computed.
 //!
@@ -57,8 +57,9 @@ fn check(table: &Table, fault: &mut dyn FnMut(String)) {
     };
     let held = if let Some(names) = marker.strip_prefix("receipt:") {
         names.split(',').map(|name| receipt(name.trim())).collect::<Result<Vec<_>, _>>()
-    } else if let Some(path) = marker.strip_prefix("golden:") {
-        json(Path::new(path.trim())).map(|value| vec![leaves(&value)])
+    } else if let Some(paths) = marker.strip_prefix("golden:") {
+        let figures = |path: &str| json(Path::new(path.trim())).map(|value| leaves(&value));
+        paths.split(',').map(figures).collect::<Result<Vec<_>, _>>()
     } else if marker == "spec" || marker.starts_with("from:") {
         return;
     } else {
