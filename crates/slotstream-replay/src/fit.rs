@@ -2,7 +2,7 @@
 
 use slotstream_core::Geometry;
 
-use crate::{ReplayError, Requests, Synthetic, hit_rate};
+use crate::{Phases, ReplayError, Requests, Simulation, Synthetic, named_policy};
 
 /// What is known of a trace that is not at hand.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,8 +58,10 @@ impl Summary {
         let rates = like
             .iter()
             .map(|rate| {
-                let found = hit_rate(requests, &rate.policy, rate.slots, 0)?;
-                Ok(Rate { hit_rate: found, ..rate.clone() })
+                let policy = named_policy(&rate.policy, requests)?;
+                let run = Simulation::new(rate.slots).unfloored().run(requests, policy)?;
+                let hit_rate = run.count(Phases::Decode).hit_rate().unwrap_or(0.0);
+                Ok(Rate { hit_rate, ..rate.clone() })
             })
             .collect::<Result<_, ReplayError>>()?;
         Ok(Self {

@@ -23,51 +23,22 @@
 #![forbid(unsafe_code)]
 
 mod arithmetic;
+mod calls;
 mod error;
 mod fit;
+mod named;
+mod opt;
 mod requests;
 mod shadow;
+mod simulate;
 mod synthetic;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
 pub use error::ReplayError;
 pub use fit::{Fit, Rate, Summary, fit};
+pub use named::{all_policies, named_policy};
+pub use opt::Opt;
 pub use requests::{Pass, Requests, Visit};
 pub use shadow::{ShadowReport, Shadows};
+pub use simulate::{Call, Count, Observer, Phases, Run, Simulation};
 pub use synthetic::Synthetic;
-
-use slotstream_cache::{Ensured, SlotPool, parse_policy};
-
-pub(crate) fn hit_rate(
-    requests: &Requests,
-    policy: &str,
-    slots: usize,
-    warm_up: usize,
-) -> Result<f64, ReplayError> {
-    let fail =
-        |pass| move |source| ReplayError::Pool { policy: policy.into(), slots, pass, source };
-    let boxed = parse_policy(policy).unwrap_or_else(|e| panic!("{e}"));
-    let mut pool = SlotPool::unfloored(*requests.geometry(), slots, boxed).map_err(fail(0))?;
-    let mut out = Ensured::new();
-    for pass in requests.passes() {
-        if pass.index() == warm_up {
-            pool.reset_counters();
-        }
-        let step = pass.step();
-        pool.begin_step(&step).map_err(fail(pass.index()))?;
-        for visit in pass.visits() {
-            pool.routing(&visit.routing(&step)).map_err(fail(pass.index()))?;
-            pool.ensure_counted(
-                visit.layer(),
-                visit.experts(),
-                visit.counts(),
-                step.phase,
-                &mut out,
-            )
-            .map_err(fail(pass.index()))?;
-            pool.publish_all(&mut out).map_err(fail(pass.index()))?;
-            pool.release();
-        }
-    }
-    Ok(pool.counters().hit_rate().unwrap_or(0.0))
-}

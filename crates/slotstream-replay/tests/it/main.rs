@@ -1,0 +1,6 @@
+//! Integration tests of replay: small cases against brute force, properties over random ones.
+#![expect(clippy::unwrap_used, reason = "a test that fails should stop")]
+
+mod opt;
+mod simulate;
+mod support;
