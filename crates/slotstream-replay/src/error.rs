@@ -43,7 +43,7 @@ pub enum ReplayError {
         /// The layer; `None` when the pool refused its size or the policy.
         layer: Option<LayerIdx>,
         /// Why.
-        source: CacheError,
+        source: Box<CacheError>,
     },
 }
 

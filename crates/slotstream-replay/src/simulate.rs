@@ -180,7 +180,7 @@ impl Simulation {
         let slots = self.slots;
         let fail = |(pass, layer, source)| {
             let policy = name.clone();
-            ReplayError::Pool { policy, slots, pass, layer, source }
+            ReplayError::Pool { policy, slots, pass, layer, source: Box::new(source) }
         };
         let mut pool = self.pool(requests, policy).map_err(|source| fail((0, None, source)))?;
         let mut calls = Calls::new(requests.geometry().experts());

@@ -78,8 +78,9 @@ fn small_pools_run_in_waves() {
 fn floors_are_kept_unless_told() {
     let refused = Simulation::new(3).run(&small(), Clock::new()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::User);
-    let source = refused.source().and_then(|source| source.downcast_ref::<CacheError>());
-    assert!(matches!(source, Some(CacheError::BelowFloor { .. })), "{source:?}");
+    let ReplayError::Pool { source, .. } = &refused else { panic!("{refused}") };
+    assert!(matches!(**source, CacheError::BelowFloor { .. }), "{source:?}");
+    assert!(refused.source().unwrap().to_string().contains("below the floor"));
     assert!(Simulation::new(3).unfloored().run(&small(), Clock::new()).is_ok());
     let none = Simulation::new(0).unfloored().run(&small(), Clock::new()).unwrap_err();
     assert!(none.to_string().contains("clock with 0 slots"), "{none}");
@@ -108,5 +109,5 @@ fn a_violation_says_who_and_where() {
         panic!("{error}");
     };
     assert_eq!((policy.as_str(), slots, pass, layer), ("stubborn", 4, 0, Some(LayerIdx::new(1))));
-    assert!(matches!(source, CacheError::PolicyViolation { .. }), "{source:?}");
+    assert!(matches!(*source, CacheError::PolicyViolation { .. }), "{source:?}");
 }
