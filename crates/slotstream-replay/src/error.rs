@@ -27,6 +27,16 @@ pub enum ReplayError {
         /// What is wrong with the name.
         source: PolicyNameError,
     },
+    /// The caller cancelled the replay.
+    #[error("the replay was cancelled")]
+    Cancelled,
+    /// A chart that cannot be drawn.
+    #[error("the chart cannot be drawn: {why}")]
+    #[non_exhaustive]
+    Chart {
+        /// Why.
+        why: &'static str,
+    },
     /// The pool or its policy refused.
     #[error(
         "replay of {policy} with {slots} slots stopped {}",
@@ -52,7 +62,8 @@ impl ReplayError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Knob { .. } => ErrorKind::User,
+            Self::Knob { .. } | Self::Chart { .. } => ErrorKind::User,
+            Self::Cancelled => ErrorKind::Cancelled,
             Self::Policy { source } => source.kind(),
             Self::Pool { source, .. } => source.kind(),
         }

@@ -2,6 +2,7 @@
 
 use slotstream_core::Geometry;
 
+use crate::stats::top_share;
 use crate::{Phases, ReplayError, Requests, Simulation, Synthetic, named_policy};
 
 /// What is known of a trace that is not at hand.
@@ -51,10 +52,6 @@ impl Summary {
     /// [`ReplayError`] for a policy that is unknown or refuses its pool.
     pub fn measure(requests: &Requests, like: &[Rate]) -> Result<Self, ReplayError> {
         let uses = requests.uses();
-        let mut descending = uses.clone();
-        descending.sort_unstable_by(|a, b| b.cmp(a));
-        let total: u64 = uses.iter().sum();
-        let top: u64 = descending[..uses.len().div_ceil(10)].iter().sum();
         let rates = like
             .iter()
             .map(|rate| {
@@ -67,7 +64,7 @@ impl Summary {
         Ok(Self {
             passes: requests.passes().len(),
             records_used: uses.iter().filter(|n| **n > 0).count(),
-            top_tenth: top as f64 / total.max(1) as f64,
+            top_tenth: top_share(&uses, 0.1),
             rates,
         })
     }

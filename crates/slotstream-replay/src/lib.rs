@@ -24,21 +24,33 @@
 
 mod arithmetic;
 mod calls;
+mod curve;
+mod detail;
 mod error;
 mod fit;
+mod histogram;
+mod interval;
 mod named;
 mod opt;
 mod requests;
 mod shadow;
 mod simulate;
+mod size;
+mod stats;
 mod synthetic;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
+pub use curve::{Point, curve};
+pub use detail::{Detail, Events, LayerRow, LookupEvent};
 pub use error::ReplayError;
 pub use fit::{Fit, Rate, Summary, fit};
+pub use histogram::Histogram;
+pub use interval::Interval;
 pub use named::{all_policies, named_policy};
 pub use opt::Opt;
 pub use requests::{Pass, Requests, Visit};
 pub use shadow::{ShadowReport, Shadows};
 pub use simulate::{Call, Count, Observer, Phases, Run, Simulation};
+pub use size::{PoolSize, PoolSizeError};
+pub use stats::{LayerStats, Stats, shuffled};
 pub use synthetic::Synthetic;

@@ -1,7 +1,7 @@
 //! The engine's pool, driven by recorded requests.
 
 use slotstream_cache::{CacheError, Entry, PhaseCounters, PoolCounters, SlotPool};
-use slotstream_core::{EvictionPolicy, LayerIdx, Phase, Step};
+use slotstream_core::{CancelToken, EvictionPolicy, LayerIdx, Phase, Step};
 
 use crate::calls::Calls;
 use crate::{Pass, ReplayError, Requests};
@@ -18,11 +18,12 @@ use crate::{Pass, ReplayError, Requests};
 /// println!("{}: {:?}", run.policy, run.count(Phases::Decode).hit_rate());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Simulation {
     slots: usize,
     floored: bool,
     warm_up: usize,
+    cancel: CancelToken,
 }
 
 /// What a replay counted after its warm-up.
@@ -127,28 +128,35 @@ impl<P: EvictionPolicy, O: Observer<P>> Observer<P> for Option<O> {
 impl Simulation {
     /// A pool of `slots` slots, counted from the first pass on.
     #[must_use]
-    pub const fn new(slots: usize) -> Self {
-        Self { slots, floored: true, warm_up: 0 }
+    pub fn new(slots: usize) -> Self {
+        Self { slots, floored: true, warm_up: 0, cancel: CancelToken::new() }
     }
 
     /// Allows pools below an engine's floor, from one slot.
     #[must_use]
-    pub const fn unfloored(mut self) -> Self {
+    pub fn unfloored(mut self) -> Self {
         self.floored = false;
         self
     }
 
     /// The first `passes` passes fill the pool and are not counted.
     #[must_use]
-    pub const fn warm_up(mut self, passes: usize) -> Self {
+    pub fn warm_up(mut self, passes: usize) -> Self {
         self.warm_up = passes;
         self
     }
 
     /// The same with another number of slots.
     #[must_use]
-    pub const fn slots(mut self, slots: usize) -> Self {
+    pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
+        self
+    }
+
+    /// Ends with [`ReplayError::Cancelled`] before the next pass once `cancel` says so.
+    #[must_use]
+    pub fn cancel(mut self, cancel: CancelToken) -> Self {
+        self.cancel = cancel;
         self
     }
 
@@ -156,7 +164,7 @@ impl Simulation {
     ///
     /// # Errors
     /// [`ReplayError::Pool`] when the pool refuses its size or the policy, or the policy breaks
-    /// its contract; it says in which pass and layer.
+    /// its contract; it says in which pass and layer. [`ReplayError::Cancelled`].
     pub fn run<P: EvictionPolicy>(
         &self,
         requests: &Requests,
@@ -186,6 +194,9 @@ impl Simulation {
         let mut calls = Calls::new(requests.geometry().experts());
         let (mut prefill_tokens, mut decode_tokens) = (0, 0);
         for pass in requests.passes() {
+            if self.cancel.is_cancelled() {
+                return Err(ReplayError::Cancelled);
+            }
             if pass.index() == self.warm_up {
                 pool.reset_counters();
                 (prefill_tokens, decode_tokens) = (0, 0);
