@@ -24,6 +24,7 @@
 
 mod arithmetic;
 mod calls;
+mod chart;
 mod curve;
 mod detail;
 mod error;
@@ -32,14 +33,17 @@ mod histogram;
 mod interval;
 mod named;
 mod opt;
+mod report;
 mod requests;
 mod shadow;
 mod simulate;
 mod size;
 mod stats;
 mod synthetic;
+mod table;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
+pub use chart::{Chart, Measure};
 pub use curve::{Point, curve};
 pub use detail::{Detail, Events, LayerRow, LookupEvent};
 pub use error::ReplayError;
@@ -48,9 +52,11 @@ pub use histogram::Histogram;
 pub use interval::Interval;
 pub use named::{all_policies, named_policy};
 pub use opt::Opt;
+pub use report::Report;
 pub use requests::{Pass, Requests, Visit};
 pub use shadow::{ShadowReport, Shadows};
 pub use simulate::{Call, Count, Observer, Phases, Run, Simulation};
 pub use size::{PoolSize, PoolSizeError};
 pub use stats::{LayerStats, Stats, shuffled};
 pub use synthetic::Synthetic;
+pub use table::{Cell, Table};
