@@ -154,17 +154,17 @@ impl Chart {
             Measure::MissRatio => ("miss ratio, %", SeriesLabelPosition::UpperRight),
         };
         let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, (FONT, 20))
+            .caption(&self.title, (FONT, 26))
             .margin(16)
-            .x_label_area_size(44)
-            .y_label_area_size(56)
+            .x_label_area_size(52)
+            .y_label_area_size(66)
             .build_cartesian_2d(slots, 0.0..self.top())?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(BLACK.mix(0.12))
-            .label_style((FONT, 14))
-            .axis_desc_style((FONT, 15))
+            .label_style((FONT, 17))
+            .axis_desc_style((FONT, 18))
             .x_label_formatter(&|slots| format!("{slots:.0}"))
             .y_label_formatter(&|share| format!("{share:.0}"))
             .x_desc("slots")
@@ -202,7 +202,7 @@ impl Chart {
             .position(corner)
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 14))
+            .label_font((FONT, 17))
             .draw()?;
         area.present()
     }

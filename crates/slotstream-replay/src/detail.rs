@@ -220,26 +220,26 @@ pub struct LookupEvent {
 }
 
 /// An [`Observer`] that is told every counted lookup.
-pub struct Events<F> {
+pub struct Lookups<F> {
     phases: Phases,
     victims: Victims,
     told: F,
 }
 
-impl<F: FnMut(&LookupEvent)> Events<F> {
+impl<F: FnMut(&LookupEvent)> Lookups<F> {
     /// Tells `told` the lookups of `phases` in order.
     pub fn new(phases: Phases, told: F) -> Self {
         Self { phases, victims: Victims::default(), told }
     }
 }
 
-impl<F> std::fmt::Debug for Events<F> {
+impl<F> std::fmt::Debug for Lookups<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Events").field("phases", &self.phases).finish_non_exhaustive()
+        f.debug_struct("Lookups").field("phases", &self.phases).finish_non_exhaustive()
     }
 }
 
-impl<P: EvictionPolicy, F: FnMut(&LookupEvent)> Observer<P> for Events<F> {
+impl<P: EvictionPolicy, F: FnMut(&LookupEvent)> Observer<P> for Lookups<F> {
     fn on_call(&mut self, call: &Call<'_>, _pool: &SlotPool<P>) {
         let counted = call.counted && self.phases.include(call.step.phase);
         for entry in call.entries {

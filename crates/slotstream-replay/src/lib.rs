@@ -45,7 +45,7 @@ mod table;
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
 pub use chart::{Chart, Measure};
 pub use curve::{Point, curve};
-pub use detail::{Detail, Events, LayerRow, LookupEvent};
+pub use detail::{Detail, LayerRow, LookupEvent, Lookups};
 pub use error::ReplayError;
 pub use fit::{Fit, Rate, Summary, fit};
 pub use histogram::Histogram;
