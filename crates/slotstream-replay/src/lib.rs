@@ -23,5 +23,10 @@
 #![forbid(unsafe_code)]
 
 mod requests;
+mod trace;
 
 pub use requests::{Pass, Requests, Visit};
+pub use trace::{
+    Event, Events, Played, PoolEnd, RoutingEvent, StepEvent, TraceEnd, TraceError, TraceHeader,
+    TraceOptions, TraceReader, TraceTotals, TraceWriter,
+};
