@@ -41,6 +41,7 @@ mod size;
 mod stats;
 mod synthetic;
 mod table;
+mod trace;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
 pub use chart::{Chart, Measure};
@@ -60,3 +61,7 @@ pub use size::{PoolSize, PoolSizeError};
 pub use stats::{LayerStats, Stats, shuffled};
 pub use synthetic::Synthetic;
 pub use table::{Cell, Table};
+pub use trace::{
+    Event, Events, Played, PoolEnd, RoutingEvent, StepEvent, TraceEnd, TraceError, TraceHeader,
+    TraceOptions, TraceReader, TraceTotals, TraceWriter,
+};
