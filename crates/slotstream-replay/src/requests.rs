@@ -79,11 +79,13 @@ impl Requests {
 
     /// The geometry.
     #[must_use]
+    #[inline]
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// The passes in order.
+    #[inline]
     pub fn passes(&self) -> impl ExactSizeIterator<Item = Pass<'_>> {
         (0..self.passes.len()).map(|at| Pass { requests: self, at })
     }
@@ -158,15 +160,18 @@ impl EventSink for Requests {
 }
 
 impl<'a> Pass<'a> {
+    #[inline]
     fn row(&self) -> &'a PassRow {
         &self.requests.passes[self.at]
     }
 
+    #[inline]
     fn next(&self) -> Option<&'a PassRow> {
         self.requests.passes.get(self.at + 1)
     }
 
     /// The pass as it was opened.
+    #[inline]
     #[must_use]
     pub fn step(&self) -> Step<'a> {
         let PassRow { pass, phase, session, position, tokens, .. } = *self.row();
@@ -176,12 +181,14 @@ impl<'a> Pass<'a> {
     }
 
     /// Its number among the passes.
+    #[inline]
     #[must_use]
     pub const fn index(&self) -> usize {
         self.at
     }
 
     /// The layers that it visited, in order.
+    #[inline]
     pub fn visits(&self) -> impl ExactSizeIterator<Item = Visit<'a>> + use<'a> {
         let end = self.next().map_or(self.requests.visits.len(), |next| next.visits);
         let requests = self.requests;
@@ -190,27 +197,32 @@ impl<'a> Pass<'a> {
 }
 
 impl<'a> Visit<'a> {
+    #[inline]
     fn row(&self) -> &'a VisitRow {
         &self.requests.visits[self.at]
     }
 
+    #[inline]
     fn next(&self) -> Option<&'a VisitRow> {
         self.requests.visits.get(self.at + 1)
     }
 
     /// The layer.
+    #[inline]
     #[must_use]
     pub fn layer(&self) -> LayerIdx {
         self.row().layer
     }
 
     /// Its number among the visits of all passes.
+    #[inline]
     #[must_use]
     pub const fn index(&self) -> usize {
         self.at
     }
 
     /// Experts, `[rows, top_k]`, in descending weight.
+    #[inline]
     #[must_use]
     pub fn ids(&self) -> &'a [ExpertIdx] {
         let end = self.next().map_or(self.requests.ids.len(), |next| next.ids);
@@ -218,6 +230,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Weights, `[rows, top_k]`; empty when they were not recorded.
+    #[inline]
     #[must_use]
     pub fn weights(&self) -> &'a [f32] {
         let end = self.next().map_or(self.requests.weights.len(), |next| next.weights);
@@ -225,26 +238,32 @@ impl<'a> Visit<'a> {
     }
 
     /// The distinct experts in route order.
+    #[inline]
     #[must_use]
     pub fn experts(&self) -> &'a [ExpertIdx] {
         &self.requests.distinct[self.distinct()]
     }
 
     /// How many (position, rank) lookups chose each of [`experts`](Self::experts).
+    #[inline]
     #[must_use]
     pub fn counts(&self) -> &'a [u32] {
         &self.requests.counts[self.distinct()]
     }
 
+    #[inline]
     fn distinct(&self) -> std::ops::Range<usize> {
         let end = self.next().map_or(self.requests.distinct.len(), |next| next.distinct);
         self.row().distinct..end
     }
 
     /// The routing as the pass's layer decided it.
+    #[inline]
     #[must_use]
     pub fn routing(&self, step: &Step<'_>) -> Routing<'a> {
-        let top_k = self.ids().len() / step.tokens.len().max(1);
+        // A division takes longer than the rest.
+        let rows = step.tokens.len();
+        let top_k = if rows == 1 { self.ids().len() } else { self.ids().len() / rows.max(1) };
         Routing::new(step, self.layer(), top_k, self.ids(), self.weights())
     }
 }

@@ -137,6 +137,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     ///
     /// # Errors
     /// [`CacheError::Poisoned`].
+    #[inline]
     pub fn begin_step(&mut self, step: &Step<'_>) -> Result<(), CacheError> {
         self.guarded(|pool| {
             pool.pass = step.pass;
@@ -151,6 +152,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// # Errors
     /// [`CacheError::UnknownLayer`] or [`CacheError::UnknownExpert`] when the routing is not of
     /// this geometry (the policy is not told), [`CacheError::Poisoned`].
+    #[inline]
     pub fn routing(&mut self, routing: &Routing<'_>) -> Result<(), CacheError> {
         self.check_sane()?;
         self.check_layer(routing.layer())?;
