@@ -8,9 +8,9 @@ use candle_core::{DType, Tensor};
 use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
 use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
 use slotstream_core::{
-    Attached, CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry,
-    LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass,
-    ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
+    Attached, CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster,
+    Geometry, LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults,
+    ReadClass, ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
 };
 
 use crate::landing::{Landed, PieceFault, jobs};

@@ -22,10 +22,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod import;
 mod requests;
+mod sinks;
 mod trace;
 
+pub use import::{Recording, TraceFormat};
 pub use requests::{Pass, Requests, Visit};
+pub use sinks::Shared;
 pub use trace::{
     Event, Events, Played, PoolEnd, RoutingEvent, StepEvent, TraceEnd, TraceError, TraceHeader,
     TraceOptions, TraceReader, TraceTotals, TraceWriter,

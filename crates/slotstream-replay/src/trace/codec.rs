@@ -20,13 +20,7 @@ pub(crate) const fn step_of(
     (pass, phase, session, position): (u64, Phase, u64, u64),
     tokens: &[u32],
 ) -> Step<'_> {
-    Step {
-        pass: PassId::new(pass),
-        phase,
-        session: SessionId::new(session),
-        position,
-        tokens,
-    }
+    Step { pass: PassId::new(pass), phase, session: SessionId::new(session), position, tokens }
 }
 
 /// Appends a step; `false` when this version of the format has no bytes for its phase.
@@ -58,9 +52,9 @@ pub(super) fn put_routing(
     let weights = if header.weights { routing.weights() } else { &[] };
     let experts = header.geometry.experts();
     let wanted = routing.rows() * experts;
-    let logits = routing.logits().filter(|logits| {
-        header.logits > 0 && logits.len() == wanted && wanted <= MAX_LOGITS
-    });
+    let logits = routing
+        .logits()
+        .filter(|logits| header.logits > 0 && logits.len() == wanted && wanted <= MAX_LOGITS);
     let flags = (if weights.is_empty() { 0 } else { WITH_WEIGHTS })
         | (if logits.is_some() { WITH_LOGITS } else { 0 });
     out.put_u8(ROUTING);
@@ -228,7 +222,12 @@ impl Frame {
             let expert = usize::from(u16::from_le_bytes([a, b]));
             if expert >= experts {
                 let expected = format!("less than {experts}");
-                return Cursor::bad(at + 6 * number, "logit's expert", expected, expert.to_string());
+                return Cursor::bad(
+                    at + 6 * number,
+                    "logit's expert",
+                    expected,
+                    expert.to_string(),
+                );
             }
             let row = number / header.logits;
             self.logits[row * experts + expert] = f32::from_le_bytes([c, d, e, f]);

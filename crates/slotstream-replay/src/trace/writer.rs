@@ -157,7 +157,10 @@ impl<W: Write> TraceWriter<W> {
             writer.open_block(KIND_END);
             end.encode(&mut writer.block);
             writer.flush_block()?;
-            writer.out.flush().map_err(|e| TraceError::io(&writer.path, "writing", writer.offset, e))
+            writer
+                .out
+                .flush()
+                .map_err(|e| TraceError::io(&writer.path, "writing", writer.offset, e))
         });
         match std::mem::replace(&mut self.state, State::Finished) {
             State::Open => Ok(self.totals),

@@ -1,0 +1,4 @@
+//! Traces and their replay, from outside.
+
+mod bundled;
+mod places;
