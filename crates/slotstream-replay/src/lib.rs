@@ -22,12 +22,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod exact;
 mod import;
+mod modelled;
 mod requests;
 mod sinks;
 mod trace;
 
+pub use exact::ExactReplay;
 pub use import::{Recording, TraceFormat};
+pub use modelled::{ForecastCounts, Modelled, ReplayMode, Replayed};
 pub use requests::{Pass, Requests, Visit};
 pub use sinks::Shared;
 pub use trace::{

@@ -1,4 +1,6 @@
 //! Traces and their replay, from outside.
 
 mod bundled;
+mod engine;
+mod exact;
 mod places;
