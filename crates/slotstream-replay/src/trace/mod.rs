@@ -18,6 +18,7 @@ pub use reader::{Events, Played, TraceReader};
 pub use writer::{TraceOptions, TraceWriter};
 
 pub(crate) use codec::step_of;
+pub(crate) use reader::shown;
 
 /// First bytes of a trace.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89SLTR\r\n\x1a";

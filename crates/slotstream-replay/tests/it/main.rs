@@ -1,8 +1,12 @@
-//! Integration tests of replay: small cases against brute force, properties over random ones.
+//! Integration tests of traces and replay: from outside, against brute force, over random cases.
 #![expect(clippy::unwrap_used, reason = "a test that fails should stop")]
 
+mod bundled;
 mod curve;
+mod engine;
+mod exact;
 mod opt;
+mod places;
 mod report;
 mod simulate;
 mod stats;
