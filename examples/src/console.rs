@@ -6,8 +6,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::{self, ExitCode};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use slotstream::core::CancelToken;
+#[cfg(feature = "engine")]
 use slotstream::qwen::LoadProgress;
+use slotstream_core::CancelToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -77,6 +78,7 @@ impl<'a> Console<'a> {
     }
 
     /// What to give to the engine's builder: shows how far loading is.
+    #[cfg(feature = "engine")]
     pub(crate) fn load_progress(&self) -> impl FnMut(LoadProgress) + 'static {
         let bar = self.bar(0, "loading", true);
         move |progress| {
@@ -98,6 +100,7 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
     let spans = FmtSpan::CLOSE;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_span_events(spans);
     log.with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).init();
+    #[cfg(feature = "engine")]
     leave_out_caught_panics();
     let mut out = io::stdout().lock();
     let mut console = Console::new(&mut out);
@@ -124,6 +127,7 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
 }
 
 /// Panics of the tokenizers library on damaged files become errors, which are shown as such.
+#[cfg(feature = "engine")]
 fn leave_out_caught_panics() {
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotstream::core::ErrorKind;
+use slotstream_core::ErrorKind;
 
 use crate::{Place, TokenFileError};
 
@@ -16,6 +16,7 @@ pub enum Failure {
     #[error(transparent)]
     Usage(clap::Error),
     /// Something in the engine.
+    #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(slotstream::Error),
     /// A file of token windows.
@@ -108,6 +109,7 @@ impl Failure {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
+            #[cfg(feature = "engine")]
             Self::Engine(error) => error.kind(),
             Self::Tokens(error) => error.kind(),
             Self::Output { .. } | Self::Interrupt { .. } => ErrorKind::Transient,
@@ -156,6 +158,7 @@ pub(crate) struct ErrorFigure {
 
 impl ErrorFigure {
     /// Whether it is that somebody pressed Ctrl-C.
+    #[cfg(feature = "engine")]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.kind == kind_name(ErrorKind::Cancelled)
     }
@@ -196,6 +199,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
+#[cfg(feature = "engine")]
 impl From<slotstream::Error> for Failure {
     fn from(error: slotstream::Error) -> Self {
         Self::Engine(error)

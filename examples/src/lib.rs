@@ -2,27 +2,36 @@
 //!
 //! Each example is a function `run(arguments, console)` of this crate, so that tests call it in
 //! their own process; the files in `examples/` are their `main`s. Nothing here is meant to be
-//! depended on by other programs: copy what you like.
+//! depended on by other programs: copy what you like. Without the feature `engine` only the
+//! cache laboratory is left, which needs no candle.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "engine")]
 mod arguments;
 mod console;
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "engine"))]
 mod documents;
 mod failure;
+#[cfg(feature = "engine")]
 mod figures;
+#[cfg(feature = "engine")]
 pub mod generate;
+#[cfg(feature = "engine")]
 pub mod inspect;
 mod model;
+#[cfg(feature = "engine")]
 pub mod perplexity;
+#[cfg(feature = "engine")]
 mod prompt;
 mod size;
 mod token_file;
 
+#[cfg(feature = "engine")]
 pub use arguments::{DEFAULT_SHARE, Device, EngineArguments};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};
+#[cfg(feature = "engine")]
 pub use prompt::{PromptArguments, PromptIds, PromptIdsError};
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use clap::{ArgGroup, Args};
 use slotstream::TextParts;
 use slotstream::checkpoint::Checkpoint;
-use slotstream::core::{CancelToken, ErrorKind};
 use slotstream::qwen::QwenError;
 use slotstream::text::{ChatOptions, Message};
+use slotstream_core::{CancelToken, ErrorKind};
 
 use crate::Failure;
 

@@ -1,6 +1,6 @@
 //! Numbers of bytes as people write them.
 
-use slotstream::core::ErrorKind;
+use slotstream_core::ErrorKind;
 
 /// Units, largest first within each family.
 const UNITS: [(&str, u64); 13] = [

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use slotstream::checkpoint::{CheckpointError, Dtype, Header, HeaderTensor};
-use slotstream::core::ErrorKind;
+use slotstream_checkpoint::{CheckpointError, Dtype, Header, HeaderTensor};
+use slotstream_core::ErrorKind;
 
 /// The largest tensor of ids that is read.
 const LIMIT: u64 = 1 << 30;
