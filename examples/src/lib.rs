@@ -23,6 +23,7 @@ mod model;
 pub mod perplexity;
 #[cfg(feature = "engine")]
 mod prompt;
+pub mod replay;
 mod size;
 mod token_file;
 

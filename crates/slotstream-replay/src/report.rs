@@ -1,5 +1,7 @@
 //! What a replay is reported as.
 
+use std::collections::BTreeMap;
+
 use crate::{Cell, Count, Detail, Histogram, Interval, Stats, Table};
 
 /// Rows of a report: one a trace, policy and size.
@@ -15,10 +17,11 @@ struct Row {
     policy: String,
     slots: usize,
     count: Count,
+    exact: bool,
 }
 
 /// The columns of a report; `policy` to `hit_rate` never change place.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 21] = [
     "policy",
     "slots",
     "lookups",
@@ -32,20 +35,13 @@ const COLUMNS: [&str; 14] = [
     "misses_per_token",
     "mb_per_token",
     "gap_closed",
+    "replay",
     "trace",
-];
-
-/// The columns of a summary over traces.
-const SUMMARY: [&str; 10] = [
-    "policy",
-    "slots",
     "traces",
-    "hit_rate",
     "hit_rate_min",
     "hit_rate_max",
     "hit_rate_low95",
     "hit_rate_high95",
-    "gap_closed",
     "gap_closed_min",
 ];
 
@@ -63,15 +59,11 @@ impl Report {
         self
     }
 
-    /// Adds a row. The names are repeated as they are given.
-    pub fn push(&mut self, trace: &str, policy: &str, slots: usize, count: Count) {
-        self.rows.push(Row { trace: trace.into(), policy: policy.into(), slots, count });
-    }
-
-    /// Whether there is no row.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// Adds a row. The names are repeated as they are given. `exact` says that the figures are
+    /// those of a recorded run; otherwise they are modelled: no read fails, nothing is read ahead.
+    pub fn push(&mut self, trace: &str, policy: &str, slots: usize, count: Count, exact: bool) {
+        let (trace, policy) = (trace.into(), policy.into());
+        self.rows.push(Row { trace, policy, slots, count, exact });
     }
 
     /// Of the hits that `opt` has more than `clock` on the same trace with as many slots, the
@@ -90,61 +82,107 @@ impl Report {
     /// One row a trace, policy and size: `policy,slots,lookups,hits,misses,hit_rate` and more.
     #[must_use]
     pub fn table(&self) -> Table {
+        self.rows_if(|_| true)
+    }
+
+    /// [`table`](Self::table) of one trace.
+    #[must_use]
+    pub fn table_of(&self, trace: &str) -> Table {
+        self.rows_if(|row| row.trace == trace)
+    }
+
+    fn rows_if(&self, wanted: impl Fn(&Row) -> bool) -> Table {
         let mut table = Table::new(COLUMNS);
-        for row in &self.rows {
-            let Row { trace, policy, slots, count } = row;
-            table.push([
-                Cell::from(policy.as_str()),
-                Cell::from(*slots),
-                Cell::from(count.lookups()),
-                Cell::from(count.lookups.hits),
-                Cell::from(count.lookups.misses),
-                Cell::share(count.hit_rate()),
-                Cell::from(count.lookups.token_lookups),
-                Cell::from(count.lookups.token_hits),
-                Cell::share(count.token_hit_rate()),
-                Cell::from(count.tokens),
-                Cell::number(count.misses_per_token()),
-                Cell::number(self.record_bytes.and_then(|bytes| count.mb_per_token(bytes))),
+        for row in self.rows.iter().filter(|row| wanted(row)) {
+            let mut cells = self.cells(&row.policy, row.slots, &row.count);
+            cells.extend([
                 Cell::share(self.gap_closed(row)),
-                if trace.is_empty() { Cell::Nothing } else { Cell::from(trace.as_str()) },
+                Cell::from(if row.exact { "exact" } else { "modelled" }),
+                if row.trace.is_empty() { Cell::Nothing } else { Cell::from(row.trace.as_str()) },
             ]);
+            table.push(cells);
         }
         table
     }
 
-    /// One row a policy and size over all traces: the mean hit rate with its bootstrap interval
-    /// by `seed`, and the mean and smallest share of the gap that was closed.
+    /// The columns up to `mb_per_token`.
+    fn cells(&self, policy: &str, slots: usize, count: &Count) -> Vec<Cell> {
+        vec![
+            Cell::from(policy),
+            Cell::from(slots),
+            Cell::from(count.lookups()),
+            Cell::from(count.lookups.hits),
+            Cell::from(count.lookups.misses),
+            Cell::share(count.hit_rate()),
+            Cell::from(count.lookups.token_lookups),
+            Cell::from(count.lookups.token_hits),
+            Cell::share(count.token_hit_rate()),
+            Cell::from(count.tokens),
+            Cell::number(count.misses_per_token()),
+            Cell::number(self.record_bytes.and_then(|bytes| count.mb_per_token(bytes))),
+        ]
+    }
+
+    /// By policy, the mean hit rate over the traces at every size: the lines of a
+    /// [`Chart`](crate::Chart).
+    #[must_use]
+    pub fn curves(&self) -> Vec<(String, Vec<(usize, f64)>)> {
+        let mut rates: Vec<(String, BTreeMap<usize, Vec<f64>>)> = Vec::new();
+        for Row { policy, slots, count, .. } in &self.rows {
+            let Some(rate) = count.hit_rate() else { continue };
+            let known = rates.iter().position(|(name, _)| name == policy);
+            let at = known.unwrap_or_else(|| {
+                rates.push((policy.clone(), BTreeMap::new()));
+                rates.len() - 1
+            });
+            rates[at].1.entry(*slots).or_default().push(rate);
+        }
+        let mean = |rates: Vec<f64>| rates.iter().sum::<f64>() / rates.len() as f64;
+        let line = |line: BTreeMap<usize, Vec<f64>>| {
+            line.into_iter().map(|(slots, rates)| (slots, mean(rates))).collect()
+        };
+        rates.into_iter().map(|(policy, rates)| (policy, line(rates))).collect()
+    }
+
+    /// One row a policy and size over all traces, under the columns of [`table`](Self::table):
+    /// sums of lookups, the mean hit rate of the traces with its bootstrap interval by `seed`,
+    /// and the mean and smallest share of the gap that was closed.
     #[must_use]
     pub fn summary(&self, seed: u64) -> Table {
-        let mut table = Table::new(SUMMARY);
+        let mut table = Table::new(COLUMNS);
         let mut seen: Vec<(&str, usize)> = Vec::new();
         for Row { policy, slots, .. } in &self.rows {
             if seen.contains(&(policy, *slots)) {
                 continue;
             }
             seen.push((policy, *slots));
-            let same =
-                || self.rows.iter().filter(|row| row.policy == *policy && row.slots == *slots);
+            let same = || self.rows.iter().filter(|r| r.policy == *policy && r.slots == *slots);
+            let mut sum = Count::default();
+            same().for_each(|row| sum.add(&row.count));
             let rates: Vec<f64> = same().filter_map(|row| row.count.hit_rate()).collect();
             let gaps: Vec<f64> = same().filter_map(|row| self.gap_closed(row)).collect();
             let (rate, gap) = (Interval::of(&rates, seed), Interval::of(&gaps, seed));
-            table.push([
-                Cell::from(policy.as_str()),
-                Cell::from(*slots),
+            let mut cells = self.cells(policy, *slots, &sum);
+            cells[RATE] = Cell::share(rate.map(|rate| rate.mean));
+            cells.extend([
+                Cell::share(gap.map(|gap| gap.mean)),
+                Cell::Nothing,
+                Cell::from("mean"),
                 Cell::from(rates.len()),
-                Cell::share(rate.map(|rate| rate.mean)),
                 Cell::share(rate.map(|rate| rate.min)),
                 Cell::share(rate.map(|rate| rate.max)),
                 Cell::share(rate.map(|rate| rate.low)),
                 Cell::share(rate.map(|rate| rate.high)),
-                Cell::share(gap.map(|gap| gap.mean)),
                 Cell::share(gap.map(|gap| gap.min)),
             ]);
+            table.push(cells);
         }
         table
     }
 }
+
+/// Where the hit rate is.
+const RATE: usize = 5;
 
 impl Detail {
     /// One row a layer: hit rate, mean occupancy, slots borrowed from and lent to other layers.

@@ -1,6 +1,6 @@
 //! The engine's pool, driven by recorded requests.
 
-use slotstream_cache::{CacheError, Entry, PhaseCounters, PoolCounters, SlotPool};
+use slotstream_cache::{CacheError, Clock, Entry, PhaseCounters, PoolCounters, SlotPool};
 use slotstream_core::{CancelToken, EvictionPolicy, LayerIdx, Phase, Step};
 
 use crate::calls::Calls;
@@ -216,6 +216,15 @@ impl Simulation {
         Ok(Run { policy: name, slots: pool.slots(), counters, prefill_tokens, decode_tokens })
     }
 
+    /// What a pool of all records counts: first uses miss and nothing else does, so no pool of any
+    /// size or policy hits more often. With a warm-up, first uses in it are not counted.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn ceiling(&self, requests: &Requests) -> Result<Run, ReplayError> {
+        self.clone().slots(requests.geometry().records()).run(requests, Clock::new())
+    }
+
     fn pool<P: EvictionPolicy>(
         &self,
         requests: &Requests,
@@ -259,23 +268,27 @@ impl Run {
     /// What was counted in these phases.
     #[must_use]
     pub fn count(&self, phases: Phases) -> Count {
-        let PoolCounters { prefill, decode, .. } = &self.counters;
-        let mut count = Count { lookups: *decode, tokens: self.decode_tokens };
+        let mut count = Count { lookups: self.counters.decode, tokens: self.decode_tokens };
         if phases == Phases::All {
-            let lookups = &mut count.lookups;
-            lookups.hits += prefill.hits;
-            lookups.misses += prefill.misses;
-            lookups.adopted += prefill.adopted;
-            lookups.pending += prefill.pending;
-            lookups.token_lookups += prefill.token_lookups;
-            lookups.token_hits += prefill.token_hits;
-            count.tokens += self.prefill_tokens;
+            count.add(&Count { lookups: self.counters.prefill, tokens: self.prefill_tokens });
         }
         count
     }
 }
 
 impl Count {
+    /// Adds the lookups of other passes.
+    pub fn add(&mut self, other: &Self) {
+        let (sum, more) = (&mut self.lookups, &other.lookups);
+        sum.hits += more.hits;
+        sum.misses += more.misses;
+        sum.adopted += more.adopted;
+        sum.pending += more.pending;
+        sum.token_lookups += more.token_lookups;
+        sum.token_hits += more.token_hits;
+        self.tokens += other.tokens;
+    }
+
     /// Hits and misses.
     #[must_use]
     pub const fn lookups(&self) -> u64 {

@@ -114,6 +114,13 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Adds the rows of a table with the same columns; a table with others adds nothing.
+    pub fn append(&mut self, other: &Self) {
+        if other.columns == self.columns {
+            self.rows.extend(other.rows.iter().cloned());
+        }
+    }
+
     /// The rows.
     #[must_use]
     pub fn rows(&self) -> &[Vec<Cell>] {
@@ -123,9 +130,18 @@ impl Table {
     /// Without the columns in which no row has anything.
     #[must_use]
     pub fn without_empty_columns(&self) -> Self {
-        let kept: Vec<usize> = (0..self.columns.len())
-            .filter(|at| self.rows.iter().any(|row| row[*at] != Cell::Nothing))
-            .collect();
+        self.with(|at| self.rows.iter().any(|row| row[at] != Cell::Nothing))
+    }
+
+    /// Without the column of this name.
+    #[must_use]
+    pub fn without(&self, column: &str) -> Self {
+        self.with(|at| self.columns[at] != column)
+    }
+
+    /// With some columns only.
+    fn with(&self, keep: impl Fn(usize) -> bool) -> Self {
+        let kept: Vec<usize> = (0..self.columns.len()).filter(|at| keep(*at)).collect();
         let columns = kept.iter().map(|at| self.columns[*at]).collect();
         let rows =
             self.rows.iter().map(|row| kept.iter().map(|at| row[*at].clone()).collect()).collect();

@@ -25,7 +25,7 @@ fn csv_starts_as_promised_and_adds_up() {
             simulation.run(&requests, Lru::new()).unwrap(),
         ];
         for (name, run) in ["clock", "opt", "layer-local:lru"].into_iter().zip(&runs) {
-            report.push(trace, name, 30, run.count(Phases::Decode));
+            report.push(trace, name, 30, run.count(Phases::Decode), name == "opt");
         }
     }
     let csv = report.table().csv();
@@ -46,12 +46,19 @@ fn csv_starts_as_promised_and_adds_up() {
     let summary = report.summary(1).csv();
     let lines: Vec<Vec<&str>> = summary.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(lines.len(), 4);
-    assert_eq!(lines[0][..3], ["policy", "slots", "traces"]);
+    assert_eq!(lines[0][..3], ["policy", "slots", "lookups"]);
     let number = |at: usize| lines[3][at].parse::<f64>().unwrap();
     let rates: Vec<f64> = [2, 5].map(|row: usize| rows[row][5].parse().unwrap()).to_vec();
-    assert!((number(3) - (rates[0] + rates[1]) / 2.0).abs() < 2e-6);
-    assert!(number(4) <= number(6) && number(6) <= number(3));
-    assert!(number(3) <= number(7) && number(7) <= number(5));
+    assert_eq!(number(2), 2.0 * 150.0 * 4.0 * 3.0);
+    assert!((number(5) - (rates[0] + rates[1]) / 2.0).abs() < 2e-6);
+    assert_eq!((lines[3][14], lines[3][15]), ("mean", "2"));
+    assert!(number(16) <= number(18) && number(18) <= number(5));
+    assert!(number(5) <= number(19) && number(19) <= number(17));
+    assert_eq!((rows[0][13], rows[1][13]), ("modelled", "exact"));
+    let mut both = report.table();
+    both.append(&report.summary(1));
+    assert_eq!(both.rows().len(), 9);
+    assert_eq!(report.table_of("a.txt").rows().len(), 3);
 }
 
 /// All lookups are told, in order, with the record that each miss drives out; the table of layers
