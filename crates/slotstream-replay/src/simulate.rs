@@ -202,7 +202,7 @@ impl Simulation {
                 (prefill_tokens, decode_tokens) = (0, 0);
             }
             let counted = pass.index() >= self.warm_up;
-            replay(pass, counted, &mut pool, &mut calls, observer).map_err(fail)?;
+            replay(&pass, counted, &mut pool, &mut calls, observer).map_err(fail)?;
             let step = pass.step();
             let tokens =
                 if step.phase == Phase::Decode { &mut decode_tokens } else { &mut prefill_tokens };
@@ -242,7 +242,7 @@ impl Simulation {
 /// Replays one pass. An error comes with the pass and the layer.
 #[inline]
 fn replay<P: EvictionPolicy>(
-    pass: Pass<'_>,
+    pass: &Pass<'_>,
     counted: bool,
     pool: &mut SlotPool<P>,
     calls: &mut Calls,

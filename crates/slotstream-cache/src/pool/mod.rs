@@ -156,8 +156,9 @@ impl<P: EvictionPolicy> SlotPool<P> {
     pub fn routing(&mut self, routing: &Routing<'_>) -> Result<(), CacheError> {
         self.check_sane()?;
         self.check_layer(routing.layer())?;
-        for expert in routing.ids() {
-            self.index(routing.key(*expert))?;
+        let experts = self.slots.geometry.experts();
+        if let Some(unknown) = routing.ids().iter().find(|expert| expert.index() >= experts) {
+            self.index(routing.key(*unknown))?;
         }
         self.guarded(|pool| {
             pool.policy.on_routing(routing);
