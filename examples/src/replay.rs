@@ -15,6 +15,7 @@ use crate::{Console, Ended, Failure};
 pub use arguments::{Arguments, Axis, Format, Phase};
 use output::Output;
 use source::Source;
+pub(crate) use source::bundled_trace;
 
 /// Policies of a replay for which none was given: OPT, the engine's, and a few to compare with.
 const POLICIES: [&str; 7] = ["opt", "clock", "lru", "lfu", "s3fifo", "wtinylfu", "sieve"];

@@ -90,8 +90,10 @@ impl<'a> Output<'a> {
     /// A pool was refused by a policy that nobody named.
     pub(super) fn refused(&mut self, error: ReplayError) {
         let mut note = format!("left out: {error}");
-        for why in std::iter::successors(error.source(), |why| why.source()) {
+        let mut cause = error.source();
+        while let Some(why) = cause {
             note += &format!(": {why}");
+            cause = why.source();
         }
         if !self.notes.contains(&note) {
             self.notes.push(note);

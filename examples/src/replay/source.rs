@@ -35,7 +35,7 @@ impl Source {
             sources.push(Self::new(Recording::open_as(path, TraceFormat::Keys)?, true)?);
         }
         if sources.is_empty() {
-            sources.push(Self::new(Recording::open(bundled(DEFAULT))?, false)?);
+            sources.push(Self::new(Recording::open(bundled_trace())?, false)?);
         }
         if arguments.shuffle {
             let mixed: Vec<Self> =
@@ -97,9 +97,10 @@ impl Source {
     }
 }
 
-/// A bundled trace, in the repository that this was built from or below the current folder.
-pub(super) fn bundled(name: &str) -> PathBuf {
-    let folder = Path::new("models/tiny-moe/traces").join(name);
+/// The bundled trace that is replayed when none is given, in the repository that this was built
+/// from or below the current folder.
+pub(crate) fn bundled_trace() -> PathBuf {
+    let folder = Path::new("models/tiny-moe/traces").join(DEFAULT);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(&folder);
     if built.is_file() { built } else { Path::new("examples").join(folder) }
 }
