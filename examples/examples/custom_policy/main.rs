@@ -46,7 +46,7 @@ fn live(policy: Box<dyn EvictionPolicy>) -> Result<(Vec<u32>, f64), Box<dyn Erro
     session.prefill_text("CHAPTER II\n\nMr. Darcy ")?;
     let mut tokens = Vec::new();
     for piece in session.generate(&TextOptions::new(48))? {
-        tokens.push(piece?.token);
+        tokens.extend(piece?.token);
     }
     Ok((tokens, session.metrics().decode.hit_rate().unwrap_or(0.0)))
 }

@@ -40,11 +40,14 @@ impl EvictionPolicy for Fading {
     }
 
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
-        let count = |slot: SlotId| self.counts[self.geometry?.index(view.key(slot)?)?].into();
+        let count = |slot: &SlotId| {
+            let record = view.key(*slot).and_then(|key| self.geometry?.index(key));
+            record.map_or(0.0, |at| self.counts[at])
+        };
         (0..view.len() as u32)
             .map(SlotId::new)
             .filter(|slot| view.is_evictable(*slot))
-            .min_by(|a, b| count(*a).partial_cmp(&count(*b)).unwrap_or(std::cmp::Ordering::Equal))
+            .min_by(|a, b| count(a).total_cmp(&count(b)))
     }
 
     fn reset(&mut self) {
