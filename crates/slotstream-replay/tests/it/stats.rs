@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use proptest::prelude::*;
 use slotstream_cache::Lru;
 use slotstream_core::Geometry;
-use slotstream_replay::{Phases, Requests, Simulation, Stats, shuffled};
+use slotstream_replay::{Phases, Recording, Requests, Simulation, Stats, shuffled};
 
+use crate::places::bundled;
 use crate::support::{keys, passes, requests};
 
 /// Every lookup in order: its pass and record.
@@ -119,4 +120,39 @@ fn nothing_is_no_figure() {
     assert_eq!(stats.layers[0].same_as_previous, None);
     assert_eq!(stats.reuse_distance.mean(), None);
     assert_eq!(shuffled(&requests, 1).passes().len(), 0);
+}
+
+/// The figures that came with two of the bundled traces, computed by other programs: shares of
+/// the busiest 67 records, records used, likeness of tokens in the first and the last layer, hit
+/// rates of an LRU that takes one record at a time with 67, 168 and 336 slots.
+#[test]
+fn bundled_traces_have_the_figures_that_came_with_them() {
+    let figures = [
+        (
+            "prose-austen",
+            (0.335_648_149, 663),
+            (0.139_956_564, 0.455_266_154),
+            [0.006_202_980, 0.418_221_933, 0.733_280_888],
+        ),
+        (
+            "book-nomicon",
+            (0.224_754_050, 669),
+            (0.139_848, 0.285_776),
+            [0.005_325_883, 0.316_361_039, 0.630_805_122],
+        ),
+    ];
+    for (name, (top, used), (first, last), lru) in figures {
+        let requests = Recording::open(bundled(name)).unwrap().requests().unwrap();
+        let stats = Stats::of(&requests, Phases::Decode);
+        let near = |found: f64, golden: f64| {
+            assert!((found - golden).abs() < 1e-6, "{name}: {found} instead of {golden}");
+        };
+        near(stats.top_share(67.0 / 672.0), top);
+        assert_eq!(stats.records_used(), used);
+        near(stats.layers[0].same_as_previous.unwrap(), first);
+        near(stats.layers[11].same_as_previous.unwrap(), last);
+        for (slots, golden) in [67, 168, 336].into_iter().zip(lru) {
+            near(stats.lru_hits(slots) as f64 / stats.lookups as f64, golden);
+        }
+    }
 }
