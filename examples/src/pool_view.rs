@@ -174,6 +174,8 @@ impl<'a, 'c> Viewer<'a, 'c> {
 }
 
 impl<P: EvictionPolicy + Marks> Observer<P> for Viewer<'_, '_> {
+    const IN_FLIGHT: bool = true;
+
     fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>) {
         self.lookups += call.entries.len() as u64;
         self.hits += call.entries.iter().filter(|entry| entry.is_hit()).count() as u64;

@@ -19,10 +19,10 @@ impl Calls {
 
     /// Asks `pool` for the layer that `routing` is of: tells the policy what was routed, demands
     /// `experts` (the distinct ones in route order, with their counts), and has every record
-    /// arrive at once. `each` sees every call while its records are pinned and its misses are on
-    /// their way.
+    /// arrive at once. `each` sees every call: with `IN_FLIGHT` while its records are pinned and
+    /// its misses are on their way, otherwise when it is over, which takes less time.
     #[inline]
-    pub(crate) fn visit<P: EvictionPolicy>(
+    pub(crate) fn visit<const IN_FLIGHT: bool, P: EvictionPolicy>(
         &mut self,
         pool: &mut SlotPool<P>,
         routing: &Routing<'_>,
@@ -34,26 +34,37 @@ impl Calls {
         // Every lookup has an expert of its own: the pool counts that faster without a list.
         let counts = if experts.len() == routing.ids().len() { &[] } else { counts };
         if experts.len() <= capacity {
-            return call(pool, routing, (experts, counts), &mut self.ensured, &mut each);
+            return call::<IN_FLIGHT, P>(
+                pool,
+                routing,
+                (experts, counts),
+                &mut self.ensured,
+                &mut each,
+            );
         }
         self.waves.read(routing);
         self.waves.split(capacity);
         let waves = self.waves.experts().chunks(capacity).zip(self.waves.counts().chunks(capacity));
         for wave in waves {
-            call(pool, routing, wave, &mut self.ensured, &mut each)?;
+            call::<IN_FLIGHT, P>(pool, routing, wave, &mut self.ensured, &mut each)?;
         }
         Ok(())
     }
 }
 
 #[inline]
-fn call<P: EvictionPolicy>(
+fn call<const IN_FLIGHT: bool, P: EvictionPolicy>(
     pool: &mut SlotPool<P>,
     routing: &Routing<'_>,
     (experts, counts): (&[slotstream_core::ExpertIdx], &[u32]),
     ensured: &mut Ensured,
     each: &mut impl FnMut(&SlotPool<P>, &[Entry]),
 ) -> Result<(), CacheError> {
+    if !IN_FLIGHT {
+        pool.ensure_arrived(routing.layer(), experts, counts, routing.phase(), ensured)?;
+        each(pool, ensured.entries());
+        return Ok(());
+    }
     pool.ensure_counted(routing.layer(), experts, counts, routing.phase(), ensured)?;
     each(pool, ensured.entries());
     pool.publish_all(ensured)?;

@@ -122,7 +122,7 @@ impl EventSink for Shadows {
         for ghost in &mut self.ghosts {
             ghost.attempt(|ghost| {
                 let demand = (self.demand.experts(), self.demand.counts());
-                ghost.calls.visit(&mut ghost.pool, routing, demand, |_, _| {})
+                ghost.calls.visit::<false, _>(&mut ghost.pool, routing, demand, |_, _| {})
             });
         }
     }

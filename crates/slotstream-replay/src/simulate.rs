@@ -92,7 +92,11 @@ pub struct Call<'a> {
 /// Looks on while requests are replayed. `()` does not look and costs nothing; a pair is two
 /// that look.
 pub trait Observer<P: EvictionPolicy> {
-    /// A call was answered: its hits are pinned in `pool`, its misses on their way.
+    /// Whether it looks at the pool while the call runs: its hits are pinned, its misses on their
+    /// way. Otherwise it sees the pool when the call is over, and the replay is faster.
+    const IN_FLIGHT: bool = false;
+
+    /// A call was answered.
     fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>);
 }
 
@@ -102,6 +106,8 @@ impl<P: EvictionPolicy> Observer<P> for () {
 }
 
 impl<P: EvictionPolicy, A: Observer<P>, B: Observer<P>> Observer<P> for (A, B) {
+    const IN_FLIGHT: bool = A::IN_FLIGHT || B::IN_FLIGHT;
+
     #[inline]
     fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>) {
         self.0.on_call(call, pool);
@@ -109,7 +115,9 @@ impl<P: EvictionPolicy, A: Observer<P>, B: Observer<P>> Observer<P> for (A, B) {
     }
 }
 
-impl<P: EvictionPolicy, O: Observer<P> + ?Sized> Observer<P> for &mut O {
+impl<P: EvictionPolicy, O: Observer<P>> Observer<P> for &mut O {
+    const IN_FLIGHT: bool = O::IN_FLIGHT;
+
     #[inline]
     fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>) {
         (**self).on_call(call, pool);
@@ -117,6 +125,8 @@ impl<P: EvictionPolicy, O: Observer<P> + ?Sized> Observer<P> for &mut O {
 }
 
 impl<P: EvictionPolicy, O: Observer<P>> Observer<P> for Option<O> {
+    const IN_FLIGHT: bool = O::IN_FLIGHT;
+
     #[inline]
     fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>) {
         if let Some(observer) = self {
@@ -241,25 +251,29 @@ impl Simulation {
 
 /// Replays one pass. An error comes with the pass and the layer.
 #[inline]
-fn replay<P: EvictionPolicy>(
+fn replay<P: EvictionPolicy, O: Observer<P>>(
     pass: &Pass<'_>,
     counted: bool,
     pool: &mut SlotPool<P>,
     calls: &mut Calls,
-    observer: &mut impl Observer<P>,
+    observer: &mut O,
 ) -> Result<(), (usize, Option<LayerIdx>, CacheError)> {
     let (number, step) = (pass.index(), pass.step());
     pool.begin_step(&step).map_err(|source| (number, None, source))?;
     for visit in pass.visits() {
-        let layer = visit.layer();
+        let (layer, routing) = (visit.layer(), visit.routing(&step));
         let demand = (visit.experts(), visit.counts());
-        calls
-            .visit(pool, &visit.routing(&step), demand, |pool, entries| {
-                let visit = visit.index();
-                let call = Call { pass: number, step: &step, visit, layer, entries, counted };
-                observer.on_call(&call, pool);
-            })
-            .map_err(|source| (number, Some(layer), source))?;
+        let each = |pool: &SlotPool<P>, entries: &[Entry]| {
+            let visit = visit.index();
+            let call = Call { pass: number, step: &step, visit, layer, entries, counted };
+            observer.on_call(&call, pool);
+        };
+        let done = if O::IN_FLIGHT {
+            calls.visit::<true, P>(pool, &routing, demand, each)
+        } else {
+            calls.visit::<false, P>(pool, &routing, demand, each)
+        };
+        done.map_err(|source| (number, Some(layer), source))?;
     }
     Ok(())
 }

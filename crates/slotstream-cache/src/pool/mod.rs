@@ -1,5 +1,6 @@
 //! The pool: what it is asked and what it tells its policy.
 
+mod arrive;
 mod ensure;
 mod resize;
 mod slots;

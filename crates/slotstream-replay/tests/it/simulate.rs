@@ -59,8 +59,11 @@ fn the_warm_up_is_not_counted_but_fills_the_pool() {
 fn small_pools_run_in_waves() {
     struct Sizes(Vec<usize>, Vec<u16>);
     impl<P: EvictionPolicy> Observer<P> for Sizes {
+        const IN_FLIGHT: bool = true;
         fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>) {
             assert_eq!(pool.running(), Some(call.layer));
+            let misses = call.entries.iter().filter(|entry| !entry.is_hit()).count();
+            assert_eq!(pool.open_claims(), misses);
             self.0.push(call.entries.len());
             if call.visit == 0 {
                 self.1.extend(call.entries.iter().map(|entry| entry.expert.get()));
