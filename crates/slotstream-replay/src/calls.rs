@@ -21,7 +21,7 @@ impl Calls {
     /// `experts` (the distinct ones in route order, with their counts), and has every record
     /// arrive at once. `each` sees every call: with `IN_FLIGHT` while its records are pinned and
     /// its misses are on their way, otherwise when it is over, which takes less time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn visit<const IN_FLIGHT: bool, P: EvictionPolicy>(
         &mut self,
         pool: &mut SlotPool<P>,
@@ -52,7 +52,7 @@ impl Calls {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn call<const IN_FLIGHT: bool, P: EvictionPolicy>(
     pool: &mut SlotPool<P>,
     routing: &Routing<'_>,

@@ -117,7 +117,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
 
     /// Finds every expert, makes sure that there is room for the others, and tells the policy the
     /// hits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_up_all(
         &mut self,
         layer: LayerIdx,
@@ -144,7 +144,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
 
     /// Enters every expert into `out`, pins what has a slot and lists the others in `misses`;
     /// tells the policy nothing.
-    #[inline]
+    #[inline(always)]
     fn look_up(
         &mut self,
         layer: LayerIdx,
@@ -217,7 +217,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
         Ok(returned)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn count(
         &mut self,
         layer: LayerIdx,
@@ -296,7 +296,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn end_call(&mut self, layer: LayerIdx, tick: Option<Tick>) {
         if let Some(tick) = tick {
             for slot in &self.pins {

@@ -269,7 +269,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
     }
 
     /// A free slot, or one that the policy gives up; it is in the caller's hand.
-    #[inline]
+    // Always: the paths of claims and of arrivals are both hot.
+    #[inline(always)]
     fn take_slot(&mut self, key: ExpertKey, origin: Origin) -> Result<SlotId, CacheError> {
         if let Some(slot) = self.slots.free.pop() {
             return Ok(slot);
@@ -293,6 +294,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
     fn violation(&self, slot: Option<SlotId>) -> CacheError {
         let why = slot.map_or(Unlawful::NoAnswer, |slot| match self.state(slot) {
             None => Unlawful::OutOfRange,
+            // Held for a record that arrives with the call: as good as claimed.
+            Some(SlotState::Free) if self.slots.blocked[slot.index()] => Unlawful::Claimed,
             Some(SlotState::Free) => Unlawful::Free,
             Some(SlotState::Claimed { .. }) => Unlawful::Claimed,
             Some(SlotState::Resident { .. }) => Unlawful::Pinned,

@@ -1,6 +1,7 @@
 //! Integration tests of the pool and the built-in policies.
 #![expect(clippy::unwrap_used, reason = "a test that fails should stop")]
 
+mod arrived;
 mod events;
 mod faults;
 mod goldens;
