@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod exact;
+mod export;
 mod import;
 mod modelled;
 mod requests;
@@ -30,6 +31,7 @@ mod sinks;
 mod trace;
 
 pub use exact::ExactReplay;
+pub use export::{Table, TableWriter, write_oracle_general, write_text};
 pub use import::{Recording, TraceFormat};
 pub use modelled::{ForecastCounts, Modelled, ReplayMode, Replayed};
 pub use requests::{Pass, Requests, Visit};

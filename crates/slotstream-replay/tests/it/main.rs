@@ -3,4 +3,6 @@
 mod bundled;
 mod engine;
 mod exact;
+mod formats;
+mod malformed;
 mod places;
