@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use slotstream::core::ErrorKind;
+use slotstream_replay::TraceError;
 
 use crate::{Place, TokenFileError};
 
@@ -18,6 +19,9 @@ pub enum Failure {
     /// Something in the engine.
     #[error(transparent)]
     Engine(slotstream::Error),
+    /// The recording.
+    #[error(transparent)]
+    Trace(TraceError),
     /// A file of token windows.
     #[error(transparent)]
     Tokens(TokenFileError),
@@ -109,6 +113,7 @@ impl Failure {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Engine(error) => error.kind(),
+            Self::Trace(error) => error.kind(),
             Self::Tokens(error) => error.kind(),
             Self::Output { .. } | Self::Interrupt { .. } => ErrorKind::Transient,
             _ => ErrorKind::User,
@@ -205,6 +210,12 @@ impl From<slotstream::Error> for Failure {
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Usage(error)
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        Self::Trace(error)
     }
 }
 

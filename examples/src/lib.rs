@@ -16,6 +16,7 @@ pub mod inspect;
 mod model;
 pub mod perplexity;
 mod prompt;
+mod recording;
 mod size;
 mod token_file;
 
@@ -24,5 +25,6 @@ pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};
 pub use prompt::{PromptArguments, PromptIds, PromptIdsError};
+pub use recording::TraceArguments;
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};
