@@ -16,7 +16,7 @@ use slotstream_replay::{
 };
 use slotstream_testkit::reader::{FaultyReader, Schedule};
 
-use crate::rig::{builder, golden, greedy, random_builder, random_golden, session};
+use crate::rig::{Trip, builder, golden, greedy, random_builder, random_golden, session};
 
 /// A file in memory.
 #[derive(Clone, Debug, Default)]
@@ -72,21 +72,6 @@ impl Recording {
 /// Every policy; a combinator's name ends in a colon.
 fn policies() -> impl Iterator<Item = String> {
     policy_names().map(|name| if name.ends_with(':') { name + "clock" } else { name })
-}
-
-/// Cancels a session when the router of some layer has decided.
-#[derive(Clone, Debug, Default)]
-struct Trip(Arc<Mutex<Option<(LayerIdx, CancelToken)>>>);
-
-impl EventSink for Trip {
-    fn on_step(&mut self, _step: &Step<'_>) {}
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        if let Some((layer, token)) = &*self.0.lock().expect("not poisoned")
-            && routing.layer() == *layer
-        {
-            token.cancel();
-        }
-    }
 }
 
 /// Expects two records at every tap, one of which no model has.
@@ -154,9 +139,9 @@ fn every_policy_with_faults_cancelled_passes_waves_and_sessions() {
             let options = SessionOptions::new().with_cancel(token.clone());
             let mut doomed = engine.session(options).expect("legal");
             let layer = LayerIdx::new(round as u16 % 8);
-            *trip.0.lock().expect("not poisoned") = Some((layer, token));
+            trip.set(Some((layer, token)));
             assert!(doomed.prefill(&prompt).is_err(), "{policy}: cancelled at {layer}");
-            *trip.0.lock().expect("not poisoned") = None;
+            trip.set(None);
             quiet.next().expect("was not concerned");
         }
         let events = recording.assert_replays(&engine, &policy);
