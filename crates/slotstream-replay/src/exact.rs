@@ -1,6 +1,6 @@
 //! The recorded run once more: requests and outcomes through a pool of the same policy.
 
-use slotstream_cache::{Abort, CacheError, Claim, Demand, Ensured, Found, SlotPool};
+use slotstream_cache::{Abort, CacheError, Claim, Demand, Ensured, Found, SlotPool, parse_policy};
 use slotstream_core::{
     EventSink, EvictionPolicy, ExpertKey, LayerIdx, Origin, Outcome, Phase, Prediction, Routing,
     SlotId, Step, Tap,
@@ -58,6 +58,17 @@ enum Refused {
     Told,
 }
 
+impl ExactReplay {
+    /// A replay of a trace with this header under the built-in policy that it names.
+    ///
+    /// # Errors
+    /// [`TraceError::Policy`] when it names another one; as [`new`](Self::new).
+    pub fn recorded(header: &TraceHeader) -> Result<Self, TraceError> {
+        let policy = parse_policy(&header.policy);
+        Self::new(header, policy.map_err(|source| TraceError::Policy { source })?)
+    }
+}
+
 impl<P: EvictionPolicy> ExactReplay<P> {
     /// A replay of a trace with this header, under `policy`, which must be the recorded one.
     ///
@@ -71,7 +82,9 @@ impl<P: EvictionPolicy> ExactReplay<P> {
         if header.slots == 0 {
             return differs("a recorded pool".into(), "requests of no pool".into());
         }
-        if policy.name() != header.policy {
+        // As a user wrote it, a name may have another form than the policy's own.
+        let recorded = parse_policy(&header.policy).map(|recorded| recorded.name());
+        if recorded.as_ref().unwrap_or(&header.policy) != &policy.name() {
             return differs(format!("policy {}", policy.name()), format!("{:?}", header.policy));
         }
         Self::with_pool(header, policy)

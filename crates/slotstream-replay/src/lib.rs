@@ -29,6 +29,8 @@ mod curve;
 mod detail;
 mod error;
 mod exact;
+mod export;
+mod figures;
 mod fit;
 mod histogram;
 mod import;
@@ -44,7 +46,6 @@ mod sinks;
 mod size;
 mod stats;
 mod synthetic;
-mod table;
 mod trace;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
@@ -53,6 +54,8 @@ pub use curve::{Point, curve};
 pub use detail::{Detail, LayerRow, LookupEvent, Lookups};
 pub use error::ReplayError;
 pub use exact::ExactReplay;
+pub use export::{Table, TableWriter, write_oracle_general, write_text};
+pub use figures::{Cell, Figures};
 pub use fit::{Fit, Rate, Summary, fit};
 pub use histogram::Histogram;
 pub use import::{Recording, TraceFormat};
@@ -68,7 +71,6 @@ pub use sinks::Shared;
 pub use size::{PoolSize, PoolSizeError};
 pub use stats::{LayerStats, Stats, shuffled};
 pub use synthetic::Synthetic;
-pub use table::{Cell, Table};
 pub use trace::{
     Event, Events, Played, PoolEnd, RoutingEvent, StepEvent, TraceEnd, TraceError, TraceHeader,
     TraceOptions, TraceReader, TraceTotals, TraceWriter,

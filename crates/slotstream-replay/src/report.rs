@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Cell, Count, Detail, Histogram, Interval, Stats, Table};
+use crate::{Cell, Count, Detail, Figures, Histogram, Interval, Stats};
 
 /// Rows of a report: one a trace, policy and size.
 #[derive(Clone, Debug, Default)]
@@ -81,18 +81,18 @@ impl Report {
 
     /// One row a trace, policy and size: `policy,slots,lookups,hits,misses,hit_rate` and more.
     #[must_use]
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> Figures {
         self.rows_if(|_| true)
     }
 
     /// [`table`](Self::table) of one trace.
     #[must_use]
-    pub fn table_of(&self, trace: &str) -> Table {
+    pub fn table_of(&self, trace: &str) -> Figures {
         self.rows_if(|row| row.trace == trace)
     }
 
-    fn rows_if(&self, wanted: impl Fn(&Row) -> bool) -> Table {
-        let mut table = Table::new(COLUMNS);
+    fn rows_if(&self, wanted: impl Fn(&Row) -> bool) -> Figures {
+        let mut table = Figures::new(COLUMNS);
         for row in self.rows.iter().filter(|row| wanted(row)) {
             let mut cells = self.cells(&row.policy, row.slots, &row.count);
             cells.extend([
@@ -148,8 +148,8 @@ impl Report {
     /// sums of lookups, the mean hit rate of the traces with its bootstrap interval by `seed`,
     /// and the mean and smallest share of the gap that was closed.
     #[must_use]
-    pub fn summary(&self, seed: u64) -> Table {
-        let mut table = Table::new(COLUMNS);
+    pub fn summary(&self, seed: u64) -> Figures {
+        let mut table = Figures::new(COLUMNS);
         let mut seen: Vec<(&str, usize)> = Vec::new();
         for Row { policy, slots, .. } in &self.rows {
             if seen.contains(&(policy, *slots)) {
@@ -187,9 +187,9 @@ const RATE: usize = 5;
 impl Detail {
     /// One row a layer: hit rate, mean occupancy, slots borrowed from and lent to other layers.
     #[must_use]
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> Figures {
         let mut table =
-            Table::new(["layer", "lookups", "hits", "hit_rate", "occupancy", "borrowed", "lent"]);
+            Figures::new(["layer", "lookups", "hits", "hit_rate", "occupancy", "borrowed", "lent"]);
         for row in self.layers() {
             table.push([
                 Cell::from(row.layer.index()),
@@ -208,10 +208,10 @@ impl Detail {
 impl Stats {
     /// One row a layer: skew and likeness of neighbours.
     #[must_use]
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> Figures {
         let columns =
             ["layer", "lookups", "records_used", "top_tenth_share", "same_as_previous_token"];
-        let mut table = Table::new(columns);
+        let mut table = Figures::new(columns);
         for (layer, stats) in self.layers.iter().enumerate() {
             table.push([
                 Cell::from(layer),
@@ -229,8 +229,8 @@ impl Histogram {
     /// One row a power of two: what was counted from it up to the next one, and the share up to
     /// there.
     #[must_use]
-    pub fn table(&self) -> Table {
-        let mut table = Table::new(["from", "to", "count", "share_up_to"]);
+    pub fn table(&self) -> Figures {
+        let mut table = Figures::new(["from", "to", "count", "share_up_to"]);
         let mut seen = 0;
         for (range, count) in self.buckets() {
             seen += count;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use slotstream_replay::{
-    Cell, Chart, Detail, LookupEvent, Lookups, Phases, Stats, Table, named_policy,
+    Cell, Chart, Detail, Figures, LookupEvent, Lookups, Phases, Stats, named_policy,
 };
 
 use super::output::{Output, Section};
@@ -52,7 +52,7 @@ fn statistics(source: &Source, phases: Phases, output: &mut Output<'_>) {
     };
     let columns =
         ["lookups", "records_used", "first_uses", "ceiling", "top_1%", "top_10%", "top_25%"];
-    let mut skew = Table::new(columns);
+    let mut skew = Figures::new(columns);
     skew.push([
         Cell::from(stats.lookups),
         Cell::from(stats.records_used()),

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use slotstream_replay::{Chart, ReplayError, Report, Run, Table};
+use slotstream_replay::{Chart, Figures, ReplayError, Report, Run};
 
 use super::source::Source;
 use super::{Arguments, Format};
@@ -35,7 +35,7 @@ pub(super) struct Section {
     pub(super) trace: String,
     /// The policy and the slots that it is about.
     pub(super) pool: Option<(String, usize)>,
-    pub(super) table: Table,
+    pub(super) table: Figures,
 }
 
 impl<'a> Output<'a> {
@@ -137,7 +137,7 @@ impl<'a> Output<'a> {
     }
 
     /// One a kind of trace of which there are several.
-    fn summaries(&self) -> Vec<Table> {
+    fn summaries(&self) -> Vec<Figures> {
         let several = if self.arguments.shuffle { 2 } else { 1 };
         if self.traces.len() <= several {
             return Vec::new();
@@ -175,7 +175,7 @@ impl<'a> Output<'a> {
     }
 
     fn json(&self) -> Value {
-        let rows = |table: &Table| -> Value {
+        let rows = |table: &Figures| -> Value {
             // The library writes it; it is JSON.
             serde_json::from_str(&table.json()).unwrap_or_default()
         };
@@ -199,7 +199,7 @@ impl<'a> Output<'a> {
 }
 
 /// The rows of one trace as text, without what is said above them or can be divided out.
-fn people(table: &Table) -> String {
+fn people(table: &Figures) -> String {
     let narrow = ["trace", "token_lookups", "token_hits"];
     let table = narrow.iter().fold(table.clone(), |table, column| table.without(column));
     table.without_empty_columns().text()

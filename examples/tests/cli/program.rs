@@ -232,8 +232,11 @@ fn the_program_of_the_readme() {
 
 #[test]
 fn an_interrupt_ends_with_the_figures_so_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("run.trace");
     let mut child = Command::new(program("generate"))
-        .args(["--json", "--ignore-eos", "--max-tokens", "4000"])
+        .args(["--json", "--ignore-eos", "--max-tokens", "4000", "--trace"])
+        .arg(&trace)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -247,5 +250,8 @@ fn an_interrupt_ends_with_the_figures_so_far() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{shown}");
     let object = last_object(&shown);
     assert_eq!(object["finish_reason"], "cancelled");
+    // The recording has its end mark.
+    let recording = slotstream_replay::Recording::open(&trace).unwrap().requests().unwrap();
+    assert!(recording.lookups() > 0);
     assert!(object["tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
 }

@@ -23,6 +23,8 @@ use lines::Lines;
 use source::Source;
 use survey::{Declared, Survey};
 
+pub(crate) use text::TOKEN_IDS;
+
 /// What a file of requests can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

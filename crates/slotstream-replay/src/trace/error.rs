@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use slotstream_cache::CacheError;
+use slotstream_cache::{CacheError, PolicyNameError};
 use slotstream_core::ErrorKind;
 
 /// A trace that cannot be read, written or replayed.
@@ -178,6 +178,13 @@ pub enum TraceError {
         /// What the recording says.
         found: String,
     },
+    /// The recorded policy is none of the built-in ones.
+    #[error("the recorded policy is no built-in one: replay with the policy itself")]
+    #[non_exhaustive]
+    Policy {
+        /// What is wrong with its name.
+        source: PolicyNameError,
+    },
     /// The replay's pool or policy refused.
     #[error("event {event}: the pool of the replay refused it")]
     #[non_exhaustive]
@@ -222,6 +229,7 @@ impl TraceError {
             | Self::TooManyKeys { .. }
             | Self::Empty { .. }
             | Self::Finished { .. }
+            | Self::Policy { .. }
             | Self::Diverged { .. } => ErrorKind::User,
             Self::Field { .. }
             | Self::Checksum { .. }

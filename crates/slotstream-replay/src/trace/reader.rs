@@ -289,6 +289,9 @@ fn read_header<R: Read>(read: &mut R, path: &Path) -> Result<(TraceHeader, u64),
         block: None,
         passes: 0,
     };
+    if got < HEADER_PREFIX {
+        return Err(truncated(got));
+    }
     let mut cursor = Cursor::new(&prefix, MAGIC.len());
     let (Ok(version), Ok(flags), Ok(len), Ok(expected)) = (
         cursor.u16("version"),

@@ -4,10 +4,10 @@
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use slotstream_cache::{Abort, Claim, Demand, Ensured, Found, SlotPool, parse_policy};
+use slotstream_cache::{Abort, Claim, Demand, Ensured, Found, SlotPool};
 use slotstream_core::{
-    Attached, Deadline, EventSink, ExpertIdx, ExpertKey, Geometry, LayerIdx, Origin, Outcome,
-    PassId, Phase, Prediction, Routing, SessionId, Step, Tap,
+    Attached, Deadline, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Geometry, LayerIdx,
+    Origin, Outcome, PassId, Phase, Prediction, Routing, SessionId, Step, Tap,
 };
 
 /// What an engine does besides its passes.
@@ -42,11 +42,10 @@ impl<'s> Engine<'s> {
     pub(crate) fn new(
         geometry: Geometry,
         slots: usize,
-        policy: &str,
+        policy: Box<dyn EvictionPolicy>,
         (seed, habits): (u64, Habits),
         sink: &'s mut dyn EventSink,
     ) -> Self {
-        let policy = parse_policy(policy).expect("a known name");
         let pool = SlotPool::new(geometry, slots, policy).expect("at the floor");
         sink.on_attach(&Attached {
             geometry,
@@ -192,7 +191,11 @@ impl<'s> Engine<'s> {
         counts: &[u32],
         phase: Phase,
     ) -> bool {
-        self.pool.ensure_counted(layer, experts, counts, phase, &mut self.ensured).expect("fits");
+        let ensured = &mut self.ensured;
+        if self.pool.ensure_counted(layer, experts, counts, phase, ensured).is_err() {
+            self.tell(Outcome::Refused { layer });
+            return false;
+        }
         let adopted: Vec<_> = self
             .ensured
             .entries()

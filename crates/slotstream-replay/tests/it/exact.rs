@@ -1,9 +1,13 @@
 //! An exact replay arrives where the run did, and anything else is an error.
 
 use slotstream_cache::{SlotPool, parse_policy, policy_names};
-use slotstream_core::{Geometry, SlotId};
+use slotstream_core::{
+    BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, Outcome, RemoveCause, SlotId,
+    SlotView,
+};
 use slotstream_replay::{
-    ExactReplay, Modelled, PoolEnd, Recording, TraceError, TraceOptions, TraceReader, TraceWriter,
+    Event, ExactReplay, Modelled, PoolEnd, Recording, TraceError, TraceOptions, TraceReader,
+    TraceWriter,
 };
 
 use crate::engine::{CALM, Engine, Habits, WILD};
@@ -19,10 +23,11 @@ pub(crate) fn record(
     (seed, habits): (u64, Habits),
     passes: usize,
     detail: bool,
-) -> (Vec<u8>, PoolEnd, Vec<Option<slotstream_core::ExpertKey>>) {
+) -> (Vec<u8>, PoolEnd, Vec<Option<ExpertKey>>) {
     let mut bytes = Vec::new();
     let options = TraceOptions::new().with_model("random").with_note("made up").with_detail(detail);
     let mut writer = TraceWriter::new(&mut bytes, "memory", options);
+    let policy = parse_policy(policy).expect("a known name");
     let mut engine = Engine::new(geometry(), slots, policy, (seed, habits), &mut writer);
     engine.run(passes);
     let (end, content) = (PoolEnd::of(engine.pool()), content(engine.pool()));
@@ -31,7 +36,7 @@ pub(crate) fn record(
     (bytes, end, content)
 }
 
-fn content(pool: &SlotPool) -> Vec<Option<slotstream_core::ExpertKey>> {
+fn content(pool: &SlotPool) -> Vec<Option<ExpertKey>> {
     (0..pool.slots() as u32).map(|slot| pool.key(SlotId::new(slot))).collect()
 }
 
@@ -68,6 +73,65 @@ fn every_policy_arrives_where_the_run_did() {
         }
     }
     assert!(events.iter().all(|n| *n > 100), "failures, withdrawals, adoptions: {events:?}");
+}
+
+/// Answers every twentieth question for a victim against its contract.
+#[derive(Debug, Default)]
+struct Unlawful {
+    lru: slotstream_cache::Lru,
+    questions: u32,
+}
+
+impl EvictionPolicy for Unlawful {
+    fn bind(&mut self, geometry: &Geometry, slots: usize) -> Result<(), BindError> {
+        self.lru.bind(geometry, slots)
+    }
+    fn on_insert(&mut self, slot: SlotId, key: ExpertKey, origin: Origin) {
+        self.lru.on_insert(slot, key, origin);
+    }
+    fn on_hit(&mut self, slot: SlotId, key: ExpertKey) {
+        self.lru.on_hit(slot, key);
+    }
+    fn on_remove(&mut self, slot: SlotId, key: ExpertKey, cause: RemoveCause) {
+        self.lru.on_remove(slot, key, cause);
+    }
+    fn choose_victim(&mut self, incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
+        self.questions += 1;
+        if self.questions.is_multiple_of(20) {
+            return None;
+        }
+        self.lru.choose_victim(incoming, view)
+    }
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[test]
+fn refused_waves_are_refused_again() {
+    let habits = Habits { speculates: false, ..WILD };
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes, "memory", TraceOptions::new());
+    let policy = Box::<Unlawful>::default();
+    let mut engine = Engine::new(geometry(), 5, policy, (9, habits), &mut writer);
+    engine.run(300);
+    let end = PoolEnd::of(engine.pool());
+    writer.finish(Some(&end)).expect("memory is enough");
+    drop(writer);
+    let events = TraceReader::new(&bytes[..], "memory").expect("whole").events();
+    let refused = |e: &Event| matches!(e, Event::Outcome(Outcome::Refused { .. }));
+    assert!(events.map(|e| e.expect("whole")).filter(refused).count() > 20);
+    let replay = |policy: Box<dyn EvictionPolicy>| {
+        let reader = TraceReader::new(&bytes[..], "memory").expect("whole");
+        let mut replay = ExactReplay::with_pool(reader.header(), policy).expect("legal");
+        let played = reader.play(&mut replay).expect("whole");
+        replay.verify(&played)
+    };
+    let pool = replay(Box::<Unlawful>::default()).expect("the same");
+    assert_eq!(pool.counters(), &end.counters);
+    // A lawful policy has nothing to be refused for.
+    let error = replay(parse_policy("lru").expect("known")).expect_err("other answers");
+    assert!(matches!(error, TraceError::Diverged { .. }), "{error}");
 }
 
 #[test]

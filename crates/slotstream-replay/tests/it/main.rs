@@ -5,6 +5,8 @@ mod bundled;
 mod curve;
 mod engine;
 mod exact;
+mod formats;
+mod malformed;
 mod opt;
 mod places;
 mod report;

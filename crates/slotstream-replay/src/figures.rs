@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 /// Rows of figures under named columns.
 ///
 /// ```
-/// use slotstream_replay::{Cell, Table};
+/// use slotstream_replay::{Cell, Figures};
 ///
-/// let mut table = Table::new(["policy", "hit_rate"]);
+/// let mut table = Figures::new(["policy", "hit_rate"]);
 /// table.push([Cell::from("clock"), Cell::Share(0.25)]);
 /// assert_eq!(table.csv(), "policy,hit_rate\nclock,0.250000\n");
 /// assert_eq!(table.json(), r#"[{"policy":"clock","hit_rate":0.25}]"#);
 /// assert_eq!(table.text(), "policy  hit rate\nclock     25.00%\n");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct Figures {
     columns: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
@@ -100,7 +100,7 @@ impl Cell {
     }
 }
 
-impl Table {
+impl Figures {
     /// No rows yet, under `columns`: names as in CSV and JSON, with underscores for spaces.
     #[must_use]
     pub fn new(columns: impl IntoIterator<Item = &'static str>) -> Self {
@@ -204,8 +204,8 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn sample() -> Table {
-        let mut table = Table::new(["policy", "slots", "hit_rate", "empty"]);
+    fn sample() -> Figures {
+        let mut table = Figures::new(["policy", "slots", "hit_rate", "empty"]);
         table.push([Cell::from("a,\"b\""), Cell::from(7_u64), Cell::Share(0.5)]);
         table.push([Cell::from("é"), Cell::from(1234_usize), Cell::number(None), Cell::Nothing]);
         table
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn numbers_that_are_none_are_null() {
-        let mut table = Table::new(["x"]);
+        let mut table = Figures::new(["x"]);
         table.push([Cell::Number(f64::NAN)]);
         assert_eq!(table.json(), r#"[{"x":null}]"#);
     }
