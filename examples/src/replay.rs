@@ -5,10 +5,13 @@ mod extras;
 mod output;
 mod source;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use slotstream_cache::parse_policy;
-use slotstream_replay::{ExactReplay, ReplayError, Run, Simulation, all_policies, curve};
+use slotstream_cache::{PoolCounters, parse_policy};
+use slotstream_replay::{
+    ExactReplay, ReplayError, Run, Simulation, TraceError, all_policies, curve,
+};
 
 use crate::console::parse;
 use crate::{Console, Ended, Failure};
@@ -37,7 +40,7 @@ pub fn run(
         });
     }
     let sources = Source::all(&arguments)?;
-    let policies = Policies::of(&arguments);
+    let policies = Policies::of(&arguments, &sources);
     let mut output = Output::new(&arguments, &sources);
     let sizes = sources.iter().map(|source| source.slots(&arguments).len());
     let total = sizes.sum::<usize>() * policies.names.len();
@@ -49,12 +52,17 @@ pub fn run(
             curve(&source.requests, &policies.names, &slots, &simulation, &|_| bar.inc(1))?;
         for point in points {
             let (policy, slots) = (point.policy, point.slots);
-            if let Some(run) = policies.accept(point.outcome, &mut output)? {
-                match exact(source, &policy, slots, &arguments)? {
-                    Some(recorded) => output.run(source, &policy, slots, &recorded(run), true),
-                    None => output.run(source, &policy, slots, &run, false),
+            let Some(mut run) = policies.accept(point.outcome, &mut output)? else { continue };
+            let recorded = exact(source, &policy, slots, &arguments);
+            let is_exact = matches!(recorded, Some(Ok(_)));
+            match recorded {
+                Some(Ok(counters)) => run.counters = counters,
+                Some(Err(error)) => {
+                    output.note(&format!("{}: no exact replay", source.label), &error)
                 }
+                None => {}
             }
+            output.run(source, &policy, slots, &run, is_exact);
         }
         output.ceiling(source, &simulation.ceiling(&source.requests)?);
     }
@@ -73,7 +81,7 @@ struct Policies {
 }
 
 impl Policies {
-    fn of(arguments: &Arguments) -> Self {
+    fn of(arguments: &Arguments, sources: &[Source]) -> Self {
         if arguments.policy.iter().any(|name| name == "all") {
             return Self { names: all_policies(), named: false };
         }
@@ -81,7 +89,15 @@ impl Policies {
             return Self { names: arguments.policy.clone(), named: true };
         }
         let known = |name: &&&str| **name == "opt" || parse_policy(name).is_ok();
-        let names = POLICIES.iter().filter(known).map(ToString::to_string).collect();
+        let mut names: Vec<String> =
+            POLICIES.iter().filter(known).map(ToString::to_string).collect();
+        // The recorded ones are what the others are compared with.
+        for source in sources {
+            let recorded = source.recording.as_ref().map(|recording| &recording.header().policy);
+            names.extend(recorded.filter(|name| parse_policy(name).is_ok()).cloned());
+        }
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
         Self { names, named: false }
     }
 
@@ -126,21 +142,14 @@ fn exact(
     policy: &str,
     slots: usize,
     arguments: &Arguments,
-) -> Result<Option<impl FnOnce(Run) -> Run>, Failure> {
-    let Some(recording) = &source.recording else { return Ok(None) };
+) -> Option<Result<PoolCounters, TraceError>> {
+    let recording = source.recording.as_ref()?;
     let header = recording.header();
-    if header.slots == 0 || (header.slots, header.policy.as_str()) != (slots, policy) {
-        return Ok(None);
-    }
     // Outcomes are of the whole run.
-    let Some(policy) = parse_policy(policy).ok().filter(|_| arguments.warmup == 0) else {
-        return Ok(None);
-    };
-    let mut replay = ExactReplay::new(header, policy)?;
-    let played = recording.play(&mut replay)?;
-    let counters = *replay.verify(&played)?.counters();
-    Ok(Some(move |mut run: Run| {
-        run.counters = counters;
-        run
-    }))
+    let same = header.slots > 0 && (header.slots, header.policy.as_str()) == (slots, policy);
+    (same && arguments.warmup == 0).then(|| {
+        let mut replay = ExactReplay::recorded(header)?;
+        let played = recording.play(&mut replay)?;
+        Ok(*replay.verify(&played)?.counters())
+    })
 }

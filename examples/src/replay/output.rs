@@ -87,9 +87,9 @@ impl<'a> Output<'a> {
         self.sections.push(section);
     }
 
-    /// A pool was refused by a policy that nobody named.
-    pub(super) fn refused(&mut self, error: ReplayError) {
-        let mut note = format!("left out: {error}");
+    /// Something that the user should know, with all its causes; said once.
+    pub(super) fn note(&mut self, what: &str, error: &dyn Error) {
+        let mut note = format!("{what}: {error}");
         let mut cause = error.source();
         while let Some(why) = cause {
             note += &format!(": {why}");
@@ -98,6 +98,11 @@ impl<'a> Output<'a> {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+
+    /// A pool was refused by a policy that nobody named.
+    pub(super) fn refused(&mut self, error: ReplayError) {
+        self.note("left out", &error);
         self.refusal.get_or_insert(error);
     }
 

@@ -10,7 +10,7 @@ use slotstream_examples::Ended;
 use slotstream_examples::replay::run;
 use slotstream_replay::{Opt, Phases, Recording, Simulation};
 
-use super::{assert_user_error, bundled, output};
+use super::{assert_user_error, bundled, last_object, output};
 
 fn trace(name: &str) -> PathBuf {
     bundled().join(format!("traces/{name}.txt.gz"))
@@ -90,6 +90,34 @@ fn several_traces_are_summed_up() {
     assert_eq!(json["traces"][1]["trace"], "book-nomicon");
     let text = shown(&arguments);
     assert!(text.contains("mean over the traces") && text.contains("gap closed"), "{text}");
+}
+
+#[test]
+fn a_recorded_run_is_replayed_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.trace");
+    let file = file.to_str().expect("UTF-8");
+    let flags = ["--json", "--max-tokens", "24", "--slots", "40", "--policy", "layer-local:lru"];
+    let generate = slotstream_examples::generate::run;
+    let (text, result) = output(generate, &[&flags[..], &["--trace", file]].concat());
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    let live = last_object(&text);
+    let csv = shown(&["--trace", file, "--format", "csv"]);
+    let rows = rows(&csv);
+    let own = rows.iter().find(|row| row["policy"] == "layer-local:lru").expect("the recorded one");
+    assert_eq!((own["slots"], own["replay"]), ("40", "exact"));
+    for name in ["hits", "misses"] {
+        assert_eq!(own[name], live["decode"][name].to_string());
+    }
+    let others = rows.iter().filter(|row| row["policy"] != "layer-local:lru");
+    assert!(others.clone().count() > 1);
+    assert!(others.into_iter().all(|row| row["replay"] == "modelled" && row["slots"] == "40"));
+    // The record's size comes from the trace.
+    let number = |name: &str| own[name].parse::<f64>().expect("a number");
+    assert!((number("mb_per_token") - number("misses_per_token") * 0.027_648).abs() < 1e-5);
+    // Another size is a model.
+    let csv = shown(&["--trace", file, "--slots", "41", "--policy", "lru", "--format", "csv"]);
+    assert!(csv.lines().nth(1).is_some_and(|row| row.contains(",modelled,")), "{csv}");
 }
 
 #[test]
