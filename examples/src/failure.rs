@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use slotstream_core::ErrorKind;
+use slotstream_replay::{ReplayError, TraceError};
 
 use crate::{Place, TokenFileError};
 
@@ -22,6 +23,21 @@ pub enum Failure {
     /// A file of token windows.
     #[error(transparent)]
     Tokens(TokenFileError),
+    /// A trace.
+    #[error(transparent)]
+    Trace(TraceError),
+    /// A replay.
+    #[error(transparent)]
+    Replay(ReplayError),
+    /// A file that was to be written.
+    #[error("{} cannot be written", path.display())]
+    #[non_exhaustive]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// No model folder.
     #[error(
         "there is no model: {}; give a checkpoint folder with --model DIR",
@@ -112,7 +128,11 @@ impl Failure {
             #[cfg(feature = "engine")]
             Self::Engine(error) => error.kind(),
             Self::Tokens(error) => error.kind(),
-            Self::Output { .. } | Self::Interrupt { .. } => ErrorKind::Transient,
+            Self::Trace(error) => error.kind(),
+            Self::Replay(error) => error.kind(),
+            Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
+                ErrorKind::Transient
+            }
             _ => ErrorKind::User,
         }
     }
@@ -209,6 +229,18 @@ impl From<slotstream::Error> for Failure {
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Usage(error)
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        Self::Trace(error)
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        Self::Replay(error)
     }
 }
 

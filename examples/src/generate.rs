@@ -39,12 +39,11 @@ pub fn run(
     let built_in = || Prompt::Text { text: BUILT_IN_PROMPT.to_owned(), chat: false };
     let prompt = arguments.prompt.read()?.unwrap_or_else(built_in);
     let model = arguments.engine.find_model()?;
-    let engine = arguments
-        .engine
-        .builder(&model)?
-        .cancel(console.cancel.clone())
-        .progress(console.load_progress())
-        .build()?;
+    let builder = arguments.engine.builder(&model)?;
+    let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
+    let (builder, recorder) =
+        arguments.trace.begin(builder, &arguments.engine, &model, "generate")?;
+    let engine = builder.build()?;
     let tokens = prompt.tokens(engine.text(), &console.cancel)?;
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
     let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
@@ -52,13 +51,17 @@ pub fn run(
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
-    let generated = generate(&mut session, &tokens, &arguments, console)?;
+    let generated = generate(&mut session, &tokens, &arguments, console);
+    // Whatever has ended the generation, Ctrl-C as well: the recording is whole up to there.
+    let recorded = recorder.finish(&engine);
+    let generated = generated?;
     let report = Report::new(&session, tokens.len(), &generated, &arguments.engine);
     if arguments.json() {
         console.line(&report.json()?)?;
     } else {
         console.line(&format!("\n{}", report.text()))?;
     }
+    recorded?;
     match generated.error {
         None => Ok(Ended::Done),
         Some(error) if error.kind() == ErrorKind::Cancelled => Ok(Ended::Interrupted),

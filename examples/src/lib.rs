@@ -21,8 +21,12 @@ pub mod inspect;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;
+pub mod pool_view;
 #[cfg(feature = "engine")]
 mod prompt;
+#[cfg(feature = "engine")]
+mod recording;
+pub mod replay;
 mod size;
 mod token_file;
 
@@ -33,5 +37,7 @@ pub use failure::{Failure, describe};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};
 #[cfg(feature = "engine")]
 pub use prompt::{PromptArguments, PromptIds, PromptIdsError};
+#[cfg(feature = "engine")]
+pub use recording::TraceArguments;
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};

@@ -17,7 +17,8 @@ use slotstream::{Engine, Error, PhaseMetrics, SessionOptions};
 
 use crate::console::parse;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table};
-use crate::{Console, Ended, EngineArguments, Failure};
+use crate::recording::Recorder;
+use crate::{Console, Ended, EngineArguments, Failure, TraceArguments};
 use windows::{Source, Window};
 
 /// Computes the perplexity of a text under a model whose experts stay on disk.
@@ -54,6 +55,9 @@ pub struct Arguments {
     /// Print nothing but the line of JSON
     #[arg(long, help_heading = "Output")]
     pub quiet: bool,
+    /// The recording.
+    #[command(flatten)]
+    pub trace: TraceArguments,
 }
 
 /// One window's result.
@@ -97,13 +101,34 @@ pub fn run(
     let json = arguments.json || arguments.quiet;
     console.progress &= !json;
     let source = Source::read(&arguments)?;
-    let engine = build(&arguments, &source, console)?;
+    let (engine, recorder) = build(&arguments, &source, console)?;
     let windows = source.windows(&engine, &arguments, &console.cancel)?;
-    let (mut scored, mut passes) = (Vec::new(), PhaseMetrics::default());
+    let mut passes = PhaseMetrics::default();
+    let scored = score_all(&engine, &windows, json, console, &mut passes);
+    // Whatever has ended the run: the recording is whole up to there.
+    let recorded = recorder.finish(&engine);
+    let scored = scored?;
+    let complete = scored.len() == windows.len();
+    let figures = EngineFigures::new(&engine, &arguments.engine);
+    let report = Report::new(scored, complete, &passes, figures);
+    console.line(&if json { report.json()? } else { report.text(&passes) })?;
+    recorded?;
+    Ok(if complete { Ended::Done } else { Ended::Interrupted })
+}
+
+/// Scores window by window; ends early after Ctrl-C.
+fn score_all(
+    engine: &Engine,
+    windows: &[Window],
+    json: bool,
+    console: &mut Console<'_>,
+    passes: &mut PhaseMetrics,
+) -> Result<Vec<Scored>, Failure> {
+    let mut scored = Vec::new();
     let total: usize = windows.iter().map(|window| window.tokens.len()).sum();
     let bar = console.bar(total as u64, "tokens", false);
     for (number, window) in windows.iter().enumerate() {
-        match score(&engine, window, console, &bar, &mut passes) {
+        match score(engine, window, console, &bar, passes) {
             Ok(one) => scored.push(one),
             Err(error) if error.kind() == ErrorKind::Cancelled => break,
             Err(error) => return Err(error.into()),
@@ -121,14 +146,14 @@ pub fn run(
         }
     }
     bar.finish_and_clear();
-    let complete = scored.len() == windows.len();
-    let figures = EngineFigures::new(&engine, &arguments.engine);
-    let report = Report::new(scored, complete, &passes, figures);
-    console.line(&if json { report.json()? } else { report.text(&passes) })?;
-    Ok(if complete { Ended::Done } else { Ended::Interrupted })
+    Ok(scored)
 }
 
-fn build(arguments: &Arguments, source: &Source, console: &Console<'_>) -> Result<Engine, Failure> {
+fn build(
+    arguments: &Arguments,
+    source: &Source,
+    console: &Console<'_>,
+) -> Result<(Engine, Recorder), Failure> {
     let model = arguments.engine.find_model()?;
     let mut builder = arguments.engine.builder(&model)?;
     if let (None, Some(longest)) = (arguments.engine.context, source.longest()) {
@@ -136,7 +161,10 @@ fn build(arguments: &Arguments, source: &Source, console: &Console<'_>) -> Resul
     }
     let rows = arguments.engine.chunk.unwrap_or(64);
     let builder = builder.logit_rows(rows).cancel(console.cancel.clone());
-    Ok(builder.progress(console.load_progress()).build()?)
+    let builder = builder.progress(console.load_progress());
+    let (builder, recorder) =
+        arguments.trace.begin(builder, &arguments.engine, &model, "perplexity")?;
+    Ok((builder.build()?, recorder))
 }
 
 /// Runs one window as a sequence of its own.

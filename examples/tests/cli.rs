@@ -11,10 +11,14 @@ mod generate;
 mod inspect;
 #[path = "cli/perplexity.rs"]
 mod perplexity;
+#[path = "cli/pool_view.rs"]
+mod pool_view;
 #[path = "cli/program.rs"]
 mod program;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/replay.rs"]
+mod replay;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -15,6 +15,8 @@ pub struct Demand {
     counts: Vec<u32>,
     /// By expert: its number among `experts`.
     number: Vec<u32>,
+    /// Scratch of [`split`](Self::split).
+    ascending: Vec<(ExpertIdx, u32)>,
 }
 
 impl Demand {
@@ -69,10 +71,11 @@ impl Demand {
         if self.experts.len() <= capacity || self.experts.is_sorted() {
             return;
         }
-        let mut ascending: Vec<(ExpertIdx, u32)> =
-            self.experts.iter().copied().zip(self.counts.iter().copied()).collect();
-        ascending.sort_unstable();
-        for (at, (expert, count)) in ascending.into_iter().enumerate() {
+        let pairs = self.experts.iter().copied().zip(self.counts.iter().copied());
+        self.ascending.clear();
+        self.ascending.extend(pairs);
+        self.ascending.sort_unstable();
+        for (at, &(expert, count)) in self.ascending.iter().enumerate() {
             self.experts[at] = expert;
             self.counts[at] = count;
             self.number[expert.index()] = at as u32;

@@ -20,6 +20,7 @@ impl CancelToken {
     }
 
     /// Whether somebody asked to stop.
+    #[inline]
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)

@@ -24,24 +24,28 @@ impl Geometry {
     }
 
     /// Number of layers with experts.
+    #[inline]
     #[must_use]
     pub const fn layers(&self) -> usize {
         self.layers as usize
     }
 
     /// Experts of one layer.
+    #[inline]
     #[must_use]
     pub const fn experts(&self) -> usize {
         self.experts as usize
     }
 
     /// Experts that one token uses in one layer.
+    #[inline]
     #[must_use]
     pub const fn top_k(&self) -> usize {
         self.top_k as usize
     }
 
     /// Records of the whole model: `layers * experts`.
+    #[inline]
     #[must_use]
     pub const fn records(&self) -> usize {
         self.layers() * self.experts()
@@ -56,6 +60,7 @@ impl Geometry {
     }
 
     /// Dense number of a record, layer-major, in `0..records()`; `None` outside the geometry.
+    #[inline]
     #[must_use]
     pub fn index(&self, key: ExpertKey) -> Option<usize> {
         let (layer, expert) = (key.layer().index(), key.expert().index());
@@ -63,6 +68,7 @@ impl Geometry {
     }
 
     /// The record with dense number `index`; `None` when there is no such record.
+    #[inline]
     #[must_use]
     pub fn key(&self, index: usize) -> Option<ExpertKey> {
         if index >= self.records() {

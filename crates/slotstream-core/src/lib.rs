@@ -48,7 +48,7 @@ pub use affine::{
 };
 pub use cancel::CancelToken;
 pub use error::{CoreError, ErrorKind};
-pub use events::{EventSink, Outcome};
+pub use events::{Attached, EventSink, Outcome};
 pub use extent::Extent;
 pub use forecast::{Forecaster, NoForecast, Probe, ProbeResult, ProbeResults, Tap};
 pub use geometry::Geometry;

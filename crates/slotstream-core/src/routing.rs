@@ -47,6 +47,7 @@ impl<'a> Routing<'a> {
     ///
     /// # Panics
     /// When the lengths do not fit `top_k` and the number of tokens.
+    #[inline]
     #[must_use]
     pub fn new(
         step: &Step<'_>,
@@ -69,48 +70,56 @@ impl<'a> Routing<'a> {
     }
 
     /// The pass.
+    #[inline]
     #[must_use]
     pub const fn pass(&self) -> PassId {
         self.pass
     }
 
     /// What the pass is for.
+    #[inline]
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
     /// Whose pass it is.
+    #[inline]
     #[must_use]
     pub const fn session(&self) -> SessionId {
         self.session
     }
 
     /// The layer.
+    #[inline]
     #[must_use]
     pub const fn layer(&self) -> LayerIdx {
         self.layer
     }
 
     /// Experts a row.
+    #[inline]
     #[must_use]
     pub const fn top_k(&self) -> usize {
         self.top_k
     }
 
     /// Rows of the pass.
+    #[inline]
     #[must_use]
     pub const fn rows(&self) -> usize {
         if let Some(rows) = self.ids.len().checked_div(self.top_k) { rows } else { 0 }
     }
 
     /// Experts, `[rows, top_k]`, in descending weight.
+    #[inline]
     #[must_use]
     pub const fn ids(&self) -> &'a [ExpertIdx] {
         self.ids
     }
 
     /// Weights, `[rows, top_k]`, each row's sum 1; empty when unknown.
+    #[inline]
     #[must_use]
     pub const fn weights(&self) -> &'a [f32] {
         self.weights
@@ -123,6 +132,7 @@ impl<'a> Routing<'a> {
     }
 
     /// The record behind an expert of this layer.
+    #[inline]
     #[must_use]
     pub const fn key(&self, expert: ExpertIdx) -> ExpertKey {
         ExpertKey::new(self.layer, expert)

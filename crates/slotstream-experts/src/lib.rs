@@ -34,6 +34,7 @@ mod landing;
 mod metrics;
 mod provider;
 mod route;
+mod sinks;
 mod sync;
 
 pub use error::ExpertsError;

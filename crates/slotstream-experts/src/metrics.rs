@@ -14,4 +14,7 @@ pub struct ExpertMetrics {
     pub waves: u64,
     /// Predictions of the forecaster.
     pub predictions: u64,
+    /// Of these, the ones that were dropped because they named no record of the model, another
+    /// layer's deadline or no probability.
+    pub predictions_dropped: u64,
 }

@@ -8,13 +8,14 @@ use candle_core::{DType, Tensor};
 use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
 use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
 use slotstream_core::{
-    CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry,
-    LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass,
-    ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
+    Attached, CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster,
+    Geometry, LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults,
+    ReadClass, ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
 };
 
 use crate::landing::{Landed, PieceFault, jobs};
 use crate::route::Grouped;
+use crate::sinks::Sinks;
 use crate::sync::{Receiver, Sender, TryRecvError, channel};
 use crate::{ExpertMetrics, ExpertsError, RecordIndex};
 
@@ -28,7 +29,7 @@ pub struct StreamingExperts {
     index: Arc<dyn RecordIndex>,
     ops: Arc<dyn Ops>,
     forecaster: Box<dyn Forecaster>,
-    sink: Option<Box<dyn EventSink>>,
+    sinks: Sinks,
     metrics: ExpertMetrics,
     landed: (Sender<Landed>, Receiver<Landed>),
     grouped: Grouped,
@@ -65,7 +66,7 @@ pub struct StreamingBuilder {
     slots: usize,
     policy: Box<dyn EvictionPolicy>,
     forecaster: Box<dyn Forecaster>,
-    sink: Option<Box<dyn EventSink>>,
+    sinks: Sinks,
 }
 
 impl StreamingBuilder {
@@ -77,17 +78,18 @@ impl StreamingBuilder {
     }
 
     /// Replaces the forecaster; the default expects nothing. Its predictions are counted and
-    /// told to the sink; no read starts from them yet.
+    /// told to the policy and to the sinks; no read starts from them yet.
     #[must_use]
     pub fn with_forecaster(mut self, forecaster: Box<dyn Forecaster>) -> Self {
         self.forecaster = forecaster;
         self
     }
 
-    /// Tells everything that happens to `sink`.
+    /// Tells everything that happens to `sink`, too. May be called again: sinks are told in the
+    /// order in which they were added.
     #[must_use]
     pub fn with_sink(mut self, sink: Box<dyn EventSink>) -> Self {
-        self.sink = Some(sink);
+        self.sinks.add(sink);
         self
     }
 
@@ -98,13 +100,21 @@ impl StreamingBuilder {
     /// [`ExpertsError::Cache`] when the pool or the policy refuses the number of slots,
     /// [`ExpertsError::Compute`] when the system refuses the memory.
     pub fn build(
-        self,
+        mut self,
         index: Arc<dyn RecordIndex>,
         queue: Arc<dyn ReadQueue>,
         ops: Arc<dyn Ops>,
     ) -> Result<StreamingExperts, ExpertsError> {
         let pool = SlotPool::new(self.geometry, self.slots, self.policy)?;
+        let record_bytes = self.layout.payload_len() as u64;
         let arena = SlotArena::new(self.layout, pool.slots())?;
+        self.sinks.on_attach(&Attached {
+            geometry: self.geometry,
+            record_bytes,
+            slots: pool.slots(),
+            floor: self.geometry.floor_slots(),
+            policy: &pool.policy().name(),
+        });
         Ok(StreamingExperts {
             ensured: Ensured::with_capacity(self.geometry.experts()),
             pool,
@@ -113,7 +123,7 @@ impl StreamingBuilder {
             index,
             ops,
             forecaster: self.forecaster,
-            sink: self.sink,
+            sinks: self.sinks,
             metrics: ExpertMetrics::default(),
             landed: channel(),
             grouped: Grouped::default(),
@@ -134,7 +144,7 @@ impl StreamingExperts {
             slots,
             policy: Box::new(slotstream_cache::Clock::new()),
             forecaster: Box::new(NoForecast),
-            sink: None,
+            sinks: Sinks::default(),
         }
     }
 
@@ -148,13 +158,15 @@ impl StreamingExperts {
     pub fn reset_counters(&mut self) {
         self.pool.reset_counters();
         self.metrics = ExpertMetrics::default();
+        self.sinks.on_outcome(&Outcome::CountersReset);
     }
 
     /// Empties the pool; also the way out of a poisoned one.
     pub fn clear(&mut self) {
-        self.abandon();
+        self.end_call();
         self.pool.clear();
         self.ensured.clear();
+        self.sinks.on_outcome(&Outcome::Cleared);
     }
 
     /// Tells the forecaster that `session` has ended or gone back.
@@ -180,12 +192,6 @@ impl StreamingExperts {
         self.forecaster.name()
     }
 
-    fn tell(&mut self, outcome: Outcome) {
-        if let Some(sink) = &mut self.sink {
-            sink.on_outcome(&outcome);
-        }
-    }
-
     fn plan_waves(&self) -> Result<VecDeque<Vec<ExpertIdx>>, ExpertsError> {
         let distinct = self.grouped.experts();
         if distinct.len() <= self.pool.capacity() {
@@ -195,33 +201,53 @@ impl StreamingExperts {
     }
 
     /// Pins and claims the records of the next wave and queues their reads.
-    fn start_wave(&mut self, call: &mut Call) -> Result<(), ExpertsError> {
+    fn start_wave(&mut self) -> Result<(), ExpertsError> {
+        let Some(call) = &mut self.call else { return Ok(()) };
         let Some(experts) = call.waves.pop_front() else { return Ok(()) };
         let counts: Vec<u32> = experts.iter().map(|e| self.grouped.count(*e)).collect();
-        self.pool.ensure_counted(call.layer, &experts, &counts, call.phase, &mut self.ensured)?;
+        let (layer, phase) = (call.layer, call.phase);
         call.open.clear();
+        let ensured = &mut self.ensured;
+        if let Err(error) = self.pool.ensure_counted(layer, &experts, &counts, phase, ensured) {
+            self.sinks.on_outcome(&Outcome::Refused { layer });
+            return Err(error.into());
+        }
         let mut queued = Vec::new();
         let mut fault = None;
-        for claim in self.ensured.take_claims() {
+        for claim in ensured.take_claims() {
             if fault.is_none() {
                 let pieces = self.index.pieces(claim.key());
                 match lease(&self.arena, &claim, pieces) {
                     Ok((lease, pieces)) => {
                         let index = call.open.len();
                         queued.extend(jobs(index, lease, &pieces, &self.landed.0, &call.cancel));
-                        call.open.push(Some(claim));
-                        continue;
+                        self.outstanding += 1;
                     }
                     Err(error) => fault = Some(error),
                 }
             }
-            // The first claim without memory ends the call; it and the ones after it go back.
-            self.pool.abort(claim, Abort::Withdrawn)?;
+            call.open.push(Some(claim));
         }
-        self.outstanding = call.open.len();
-        self.metrics.records_read += self.outstanding as u64;
+        let read = self.outstanding;
+        self.metrics.records_read += read as u64;
         self.queue.submit(ReadClass::Demand, queued);
+        // The first claim without memory ends the call; it and the ones after it go back.
+        self.withdraw(read)?;
         fault.map_or(Ok(()), Err)
+    }
+
+    /// Gives up the open claims from number `first` on, whose reads were never queued.
+    fn withdraw(&mut self, first: usize) -> Result<(), ExpertsError> {
+        let open = self.call.as_ref().map_or(0, |call| call.open.len());
+        for at in first..open {
+            let Some(claim) = self.call.as_mut().and_then(|call| call.open[at].take()) else {
+                continue;
+            };
+            let (slot, key, origin) = (claim.slot(), claim.key(), claim.origin());
+            self.pool.abort(claim, Abort::Withdrawn)?;
+            self.sinks.on_outcome(&Outcome::Withdrawn { slot, key, origin });
+        }
+        Ok(())
     }
 
     /// Takes the next landed record: waits for it when there is none.
@@ -243,8 +269,9 @@ impl StreamingExperts {
     }
 
     /// Publishes or aborts the claim of a landed record; gives the record when it is there.
-    fn settle(&mut self, call: &mut Call, landed: Landed) -> Result<Settled, ExpertsError> {
-        let claim = call.open.get_mut(landed.index).and_then(Option::take);
+    fn settle(&mut self, landed: Landed) -> Result<Settled, ExpertsError> {
+        let call = self.call.as_mut();
+        let claim = call.and_then(|call| call.open.get_mut(landed.index)).and_then(Option::take);
         let Some(claim) = claim else {
             return Err(ExpertsError::Order { called: "landed", when: "twice for one record" });
         };
@@ -256,7 +283,7 @@ impl StreamingExperts {
             }
             Some(fault) => {
                 self.pool.abort(claim, Abort::ReadFailed)?;
-                self.tell(Outcome::Failed { slot, key, origin });
+                self.sinks.on_outcome(&Outcome::Failed { slot, key, origin });
                 Ok(Err((key, fault)))
             }
         }
@@ -280,7 +307,7 @@ impl StreamingExperts {
     }
 
     /// Runs one wave: first what is resident, then each record as it lands.
-    fn run_wave(&mut self, call: &mut Call, x: &Tensor, out: &Tensor) -> Result<(), ExpertsError> {
+    fn run_wave(&mut self, x: &Tensor, out: &Tensor) -> Result<(), ExpertsError> {
         let resident: Vec<_> = (self.ensured.entries().iter())
             .filter(|entry| entry.found != Found::Miss)
             .map(|entry| (entry.expert, entry.slot))
@@ -295,7 +322,7 @@ impl StreamingExperts {
                 if self.outstanding > 0 { self.next_landed(wait)? } else { None }
             {
                 wait = false;
-                match self.settle(call, landed)? {
+                match self.settle(landed)? {
                     Ok(record) => ready.push(record),
                     // The error of the lowest record, whatever landed first.
                     Err(fault) if first.as_ref().is_none_or(|(key, _)| fault.0 < *key) => {
@@ -321,21 +348,25 @@ impl StreamingExperts {
         ExpertsError::Read { key, matrix, part, tensor, source: fault.source }
     }
 
-    /// Ends a call that will not be computed: queued reads are cancelled, running ones joined.
-    fn abandon(&mut self) {
-        let mut call = self.call.take();
-        if let Some(call) = &call {
+    /// Ends the running call, if there is one: its queued reads are cancelled, running ones
+    /// joined. Once a call was computed, none are left.
+    fn end_call(&mut self) {
+        if let Some(call) = &self.call {
             call.cancel.cancel();
         }
         while self.outstanding > 0 {
             let Ok(Some(landed)) = self.next_landed(true) else { break };
-            let Some(call) = &mut call else { continue };
-            if let Err(error) = self.settle(call, landed) {
+            if let Err(error) = self.settle(landed) {
                 tracing::debug!(%error, "a claim of an abandoned call");
             }
         }
-        if call.is_some() {
+        if let Err(error) = self.withdraw(0) {
+            tracing::debug!(%error, "a claim of an abandoned call");
+        }
+        if let Some(call) = self.call.take() {
             self.pool.release();
+            let (layer, waves) = (call.layer, call.waves.len());
+            self.sinks.on_outcome(&Outcome::Ended { layer, waves });
         }
     }
 
@@ -345,44 +376,51 @@ impl StreamingExperts {
             return Err(ExpertsError::Order { called: "demand", when });
         }
         self.pool.routing(routing)?;
+        self.sinks.on_routing(routing);
         self.forecaster.observe(routing);
-        if let Some(sink) = &mut self.sink {
-            sink.on_routing(routing);
-        }
         self.grouped.group(routing, self.pool.capacity());
-        let mut call = Call {
+        let planned = self.plan_waves();
+        if planned.is_err() {
+            self.sinks.on_outcome(&Outcome::Refused { layer: routing.layer() });
+        }
+        let (waves, refused) = planned.map_or_else(|e| (VecDeque::new(), Err(e)), |w| (w, Ok(())));
+        self.metrics.waves += waves.len().saturating_sub(1) as u64;
+        self.call = Some(Call {
             layer: routing.layer(),
             phase: routing.phase(),
             rows: routing.rows(),
             top_k: routing.top_k(),
-            waves: self.plan_waves()?,
+            waves,
             open: Vec::new(),
             cancel: CancelToken::new(),
-        };
-        self.metrics.waves += call.waves.len().saturating_sub(1) as u64;
-        let started = self.start_wave(&mut call);
-        self.call = Some(call);
-        started
+        });
+        refused?;
+        self.start_wave()
     }
 
-    fn try_compute(
-        &mut self,
-        call: &mut Call,
-        x: &Tensor,
-        weights: &Tensor,
-    ) -> Result<Tensor, ExpertsError> {
+    fn try_compute(&mut self, x: &Tensor, weights: &Tensor) -> Result<Tensor, ExpertsError> {
+        let Some(call) = &self.call else {
+            return Err(ExpertsError::Order { called: "compute", when: "without a demand" });
+        };
         let hidden = self.arena.layout().shape().hidden();
         let out = Tensor::zeros((call.rows * call.top_k, hidden), DType::F32, x.device());
         let out = out.within("experts")?;
         loop {
-            self.run_wave(call, x, &out)?;
-            if call.waves.is_empty() {
+            self.run_wave(x, &out)?;
+            if self.call.as_ref().is_none_or(|call| call.waves.is_empty()) {
                 break;
             }
-            self.start_wave(call)?;
+            self.start_wave()?;
         }
         Ok(self.ops.rank_sum(&out, weights)?)
     }
+}
+
+/// Whether a prediction says something that could come true.
+fn is_lawful(geometry: &Geometry, prediction: &Prediction) -> bool {
+    geometry.index(prediction.key).is_some()
+        && prediction.needed_by.layer == prediction.key.layer()
+        && (0.0..=1.0).contains(&prediction.confidence)
 }
 
 /// Lends the slot of a claim for writing and checks that its pieces fit.
@@ -402,11 +440,9 @@ fn lease(
 
 impl ExpertProvider for StreamingExperts {
     fn begin_pass(&mut self, step: &Step<'_>) -> Result<(), Error> {
-        self.abandon();
+        self.end_call();
         self.pool.begin_step(step).map_err(ExpertsError::from)?;
-        if let Some(sink) = &mut self.sink {
-            sink.on_step(step);
-        }
+        self.sinks.on_step(step);
         Ok(())
     }
 
@@ -421,34 +457,33 @@ impl ExpertProvider for StreamingExperts {
     fn predict(&mut self, at: Tap, results: &ProbeResults<'_>) {
         self.predictions.clear();
         self.forecaster.predict(at, results, &mut self.predictions);
-        self.metrics.predictions += self.predictions.len() as u64;
-        if let Some(sink) = &mut self.sink
-            && !self.predictions.is_empty()
-        {
-            sink.on_forecast(at, &self.predictions);
+        let told = self.predictions.len();
+        let geometry = *self.pool.geometry();
+        self.predictions.retain(|prediction| is_lawful(&geometry, prediction));
+        self.metrics.predictions += told as u64;
+        self.metrics.predictions_dropped += (told - self.predictions.len()) as u64;
+        if self.predictions.is_empty() {
+            return;
+        }
+        match self.pool.forecast(&self.predictions) {
+            Ok(()) => self.sinks.on_forecast(at, &self.predictions),
+            Err(error) => tracing::debug!(%error, "a forecast that the pool was not told of"),
         }
     }
 
     fn compute(&mut self, x: &Tensor, weights: &Tensor) -> Result<Tensor, Error> {
-        let Some(mut call) = self.call.take() else {
-            let when = "without a demand";
-            return Err(ExpertsError::Order { called: "compute", when }.into());
-        };
-        let result = self.try_compute(&mut call, x, weights);
-        if result.is_err() {
-            self.call = Some(call);
-            self.abandon();
-        }
+        let result = self.try_compute(x, weights);
+        self.end_call();
         Ok(result?)
     }
 
     fn end_pass(&mut self) {
-        self.abandon();
+        self.end_call();
     }
 }
 
 impl Drop for StreamingExperts {
     fn drop(&mut self) {
-        self.abandon();
+        self.end_call();
     }
 }

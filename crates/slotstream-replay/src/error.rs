@@ -1,7 +1,7 @@
 //! What can go wrong.
 
-use slotstream_cache::CacheError;
-use slotstream_core::ErrorKind;
+use slotstream_cache::{CacheError, PolicyNameError};
+use slotstream_core::{ErrorKind, LayerIdx};
 
 /// A replay or a recipe that cannot be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +20,28 @@ pub enum ReplayError {
         /// Largest legal value.
         most: f64,
     },
+    /// No policy of that name.
+    #[error("a replay's policy is \"opt\" or one that an engine can have")]
+    #[non_exhaustive]
+    Policy {
+        /// What is wrong with the name.
+        source: PolicyNameError,
+    },
+    /// The caller cancelled the replay.
+    #[error("the replay was cancelled")]
+    Cancelled,
+    /// A chart that cannot be drawn.
+    #[error("the chart cannot be drawn: {why}")]
+    #[non_exhaustive]
+    Chart {
+        /// Why.
+        why: &'static str,
+    },
     /// The pool or its policy refused.
-    #[error("replay of {policy} with {slots} slots stopped in pass {pass}")]
+    #[error(
+        "replay of {policy} with {slots} slots stopped {}",
+        layer.map_or(format!("at the start of pass {pass}"), |layer| format!("in pass {pass}, {layer}"))
+    )]
     #[non_exhaustive]
     Pool {
         /// The policy's name.
@@ -30,8 +50,10 @@ pub enum ReplayError {
         slots: usize,
         /// Number of the pass among those of the trace.
         pass: usize,
+        /// The layer; `None` when the pool refused its size or the policy.
+        layer: Option<LayerIdx>,
         /// Why.
-        source: CacheError,
+        source: Box<CacheError>,
     },
 }
 
@@ -40,7 +62,9 @@ impl ReplayError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Knob { .. } => ErrorKind::User,
+            Self::Knob { .. } | Self::Chart { .. } => ErrorKind::User,
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::Policy { source } => source.kind(),
             Self::Pool { source, .. } => source.kind(),
         }
     }

@@ -2,7 +2,8 @@
 
 use slotstream_core::Geometry;
 
-use crate::{ReplayError, Requests, Synthetic, hit_rate};
+use crate::stats::top_share;
+use crate::{Phases, ReplayError, Requests, Simulation, Synthetic, named_policy};
 
 /// What is known of a trace that is not at hand.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,21 +52,19 @@ impl Summary {
     /// [`ReplayError`] for a policy that is unknown or refuses its pool.
     pub fn measure(requests: &Requests, like: &[Rate]) -> Result<Self, ReplayError> {
         let uses = requests.uses();
-        let mut descending = uses.clone();
-        descending.sort_unstable_by(|a, b| b.cmp(a));
-        let total: u64 = uses.iter().sum();
-        let top: u64 = descending[..uses.len().div_ceil(10)].iter().sum();
         let rates = like
             .iter()
             .map(|rate| {
-                let found = hit_rate(requests, &rate.policy, rate.slots, 0)?;
-                Ok(Rate { hit_rate: found, ..rate.clone() })
+                let policy = named_policy(&rate.policy, requests)?;
+                let run = Simulation::new(rate.slots).unfloored().run(requests, policy)?;
+                let hit_rate = run.count(Phases::Decode).hit_rate().unwrap_or(0.0);
+                Ok(Rate { hit_rate, ..rate.clone() })
             })
             .collect::<Result<_, ReplayError>>()?;
         Ok(Self {
             passes: requests.passes().len(),
             records_used: uses.iter().filter(|n| **n > 0).count(),
-            top_tenth: top as f64 / total.max(1) as f64,
+            top_tenth: top_share(&uses, 0.1),
             rates,
         })
     }

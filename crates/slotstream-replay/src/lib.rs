@@ -23,51 +23,55 @@
 #![forbid(unsafe_code)]
 
 mod arithmetic;
+mod calls;
+mod chart;
+mod curve;
+mod detail;
 mod error;
+mod exact;
+mod export;
+mod figures;
 mod fit;
+mod histogram;
+mod import;
+mod interval;
+mod modelled;
+mod named;
+mod opt;
+mod report;
 mod requests;
 mod shadow;
+mod simulate;
+mod sinks;
+mod size;
+mod stats;
 mod synthetic;
+mod trace;
 
 pub use arithmetic::{bytes_a_token, hit_rate_floor, records_from_two_disks, stalled_share};
+pub use chart::{Chart, Measure};
+pub use curve::{Point, curve};
+pub use detail::{Detail, LayerRow, LookupEvent, Lookups};
 pub use error::ReplayError;
+pub use exact::ExactReplay;
+pub use export::{Table, TableWriter, write_oracle_general, write_text};
+pub use figures::{Cell, Figures};
 pub use fit::{Fit, Rate, Summary, fit};
+pub use histogram::Histogram;
+pub use import::{Recording, TraceFormat};
+pub use interval::Interval;
+pub use modelled::{ForecastCounts, Modelled, ReplayMode, Replayed};
+pub use named::{all_policies, named_policy};
+pub use opt::Opt;
+pub use report::Report;
 pub use requests::{Pass, Requests, Visit};
 pub use shadow::{ShadowReport, Shadows};
+pub use simulate::{Call, Count, Observer, Phases, Run, Simulation};
+pub use sinks::Shared;
+pub use size::{PoolSize, PoolSizeError};
+pub use stats::{LayerStats, Stats, shuffled};
 pub use synthetic::Synthetic;
-
-use slotstream_cache::{Ensured, SlotPool, parse_policy};
-
-pub(crate) fn hit_rate(
-    requests: &Requests,
-    policy: &str,
-    slots: usize,
-    warm_up: usize,
-) -> Result<f64, ReplayError> {
-    let fail =
-        |pass| move |source| ReplayError::Pool { policy: policy.into(), slots, pass, source };
-    let boxed = parse_policy(policy).unwrap_or_else(|e| panic!("{e}"));
-    let mut pool = SlotPool::unfloored(*requests.geometry(), slots, boxed).map_err(fail(0))?;
-    let mut out = Ensured::new();
-    for pass in requests.passes() {
-        if pass.index() == warm_up {
-            pool.reset_counters();
-        }
-        let step = pass.step();
-        pool.begin_step(&step).map_err(fail(pass.index()))?;
-        for visit in pass.visits() {
-            pool.routing(&visit.routing(&step)).map_err(fail(pass.index()))?;
-            pool.ensure_counted(
-                visit.layer(),
-                visit.experts(),
-                visit.counts(),
-                step.phase,
-                &mut out,
-            )
-            .map_err(fail(pass.index()))?;
-            pool.publish_all(&mut out).map_err(fail(pass.index()))?;
-            pool.release();
-        }
-    }
-    Ok(pool.counters().hit_rate().unwrap_or(0.0))
-}
+pub use trace::{
+    Event, Events, Played, PoolEnd, RoutingEvent, StepEvent, TraceEnd, TraceError, TraceHeader,
+    TraceOptions, TraceReader, TraceTotals, TraceWriter,
+};

@@ -45,18 +45,36 @@ struct VisitRow {
     distinct: usize,
 }
 
+/// The row after the last one says where that one ends.
+const NO_PASS: PassRow = PassRow {
+    pass: PassId::new(0),
+    phase: Phase::Decode,
+    session: SessionId::new(0),
+    position: 0,
+    tokens: 0,
+    visits: 0,
+};
+const NO_VISIT: VisitRow = VisitRow { layer: LayerIdx::new(0), ids: 0, weights: 0, distinct: 0 };
+
 /// One pass of the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass<'a> {
     requests: &'a Requests,
     at: usize,
+    step: Step<'a>,
+    /// Its visits, of all.
+    visits: (usize, usize),
 }
 
 /// One layer of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
-    requests: &'a Requests,
     at: usize,
+    layer: LayerIdx,
+    ids: &'a [ExpertIdx],
+    weights: &'a [f32],
+    experts: &'a [ExpertIdx],
+    counts: &'a [u32],
 }
 
 impl Requests {
@@ -65,8 +83,8 @@ impl Requests {
     pub fn new(geometry: Geometry) -> Self {
         Self {
             geometry,
-            passes: Vec::new(),
-            visits: Vec::new(),
+            passes: vec![NO_PASS],
+            visits: vec![NO_VISIT],
             tokens: Vec::new(),
             ids: Vec::new(),
             weights: Vec::new(),
@@ -79,19 +97,43 @@ impl Requests {
 
     /// The geometry.
     #[must_use]
+    #[inline]
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// The passes in order.
+    #[inline]
     pub fn passes(&self) -> impl ExactSizeIterator<Item = Pass<'_>> {
-        (0..self.passes.len()).map(|at| Pass { requests: self, at })
+        (0..self.passes.len() - 1).map(|at| self.pass_at(at))
     }
 
     /// The `at`th pass.
     #[must_use]
     pub fn pass(&self, at: usize) -> Option<Pass<'_>> {
-        (at < self.passes.len()).then_some(Pass { requests: self, at })
+        (at + 1 < self.passes.len()).then(|| self.pass_at(at))
+    }
+
+    #[inline]
+    fn pass_at(&self, at: usize) -> Pass<'_> {
+        let [row, next] = &self.passes[at..at + 2] else { unreachable!("a row and the next") };
+        let PassRow { pass, phase, session, position, tokens, visits } = *row;
+        let tokens = &self.tokens[tokens..next.tokens];
+        let step = Step { pass, phase, session, position, tokens };
+        Pass { requests: self, at, step, visits: (visits, next.visits) }
+    }
+
+    #[inline]
+    fn visit_at(&self, at: usize) -> Visit<'_> {
+        let [row, next] = &self.visits[at..at + 2] else { unreachable!("a row and the next") };
+        Visit {
+            at,
+            layer: row.layer,
+            ids: &self.ids[row.ids..next.ids],
+            weights: &self.weights[row.weights..next.weights],
+            experts: &self.distinct[row.distinct..next.distinct],
+            counts: &self.counts[row.distinct..next.distinct],
+        }
     }
 
     /// Lookups: the distinct (layer, expert) of each pass.
@@ -123,19 +165,18 @@ impl Requests {
 
 impl EventSink for Requests {
     fn on_step(&mut self, step: &Step<'_>) {
-        self.passes.push(PassRow {
-            pass: step.pass,
-            phase: step.phase,
-            session: step.session,
-            position: step.position,
-            tokens: self.tokens.len(),
-            visits: self.visits.len(),
-        });
+        let Step { pass, phase, session, position, .. } = *step;
+        if let Some(row) = self.passes.last_mut() {
+            *row = PassRow { pass, phase, session, position, ..*row };
+        }
         self.tokens.extend_from_slice(step.tokens);
+        let (tokens, visits) = (self.tokens.len(), self.visits.len() - 1);
+        self.passes.push(PassRow { tokens, visits, ..NO_PASS });
     }
 
     fn on_routing(&mut self, routing: &Routing<'_>) {
-        let rows = self.passes.last().map(|pass| (pass.pass, self.tokens.len() - pass.tokens));
+        let running = self.passes.len().checked_sub(2).map(|at| self.pass_at(at).step);
+        let rows = running.map(|step| (step.pass, step.tokens.len()));
         let lawful = rows == Some((routing.pass(), routing.rows()))
             && routing.rows() > 0
             && routing.ids().iter().all(|id| self.geometry.index(routing.key(*id)).is_some());
@@ -143,108 +184,95 @@ impl EventSink for Requests {
             self.rejected += 1;
             return;
         }
-        self.visits.push(VisitRow {
-            layer: routing.layer(),
-            ids: self.ids.len(),
-            weights: self.weights.len(),
-            distinct: self.distinct.len(),
-        });
+        if let Some(row) = self.visits.last_mut() {
+            row.layer = routing.layer();
+        }
         self.ids.extend_from_slice(routing.ids());
         self.weights.extend_from_slice(routing.weights());
         self.demand.read(routing);
         self.distinct.extend_from_slice(self.demand.experts());
         self.counts.extend_from_slice(self.demand.counts());
+        let (ids, weights, distinct) = (self.ids.len(), self.weights.len(), self.distinct.len());
+        self.visits.push(VisitRow { ids, weights, distinct, ..NO_VISIT });
+        if let Some(end) = self.passes.last_mut() {
+            end.visits += 1;
+        }
     }
 }
 
 impl<'a> Pass<'a> {
-    fn row(&self) -> &'a PassRow {
-        &self.requests.passes[self.at]
-    }
-
-    fn next(&self) -> Option<&'a PassRow> {
-        self.requests.passes.get(self.at + 1)
-    }
-
     /// The pass as it was opened.
+    #[inline]
     #[must_use]
-    pub fn step(&self) -> Step<'a> {
-        let PassRow { pass, phase, session, position, tokens, .. } = *self.row();
-        let end = self.next().map_or(self.requests.tokens.len(), |next| next.tokens);
-        let tokens = &self.requests.tokens[tokens..end];
-        Step { pass, phase, session, position, tokens }
+    pub const fn step(&self) -> Step<'a> {
+        self.step
     }
 
     /// Its number among the passes.
+    #[inline]
     #[must_use]
     pub const fn index(&self) -> usize {
         self.at
     }
 
     /// The layers that it visited, in order.
+    #[inline]
     pub fn visits(&self) -> impl ExactSizeIterator<Item = Visit<'a>> + use<'a> {
-        let end = self.next().map_or(self.requests.visits.len(), |next| next.visits);
         let requests = self.requests;
-        (self.row().visits..end).map(move |at| Visit { requests, at })
+        (self.visits.0..self.visits.1).map(move |at| requests.visit_at(at))
     }
 }
 
 impl<'a> Visit<'a> {
-    fn row(&self) -> &'a VisitRow {
-        &self.requests.visits[self.at]
-    }
-
-    fn next(&self) -> Option<&'a VisitRow> {
-        self.requests.visits.get(self.at + 1)
-    }
-
     /// The layer.
+    #[inline]
     #[must_use]
-    pub fn layer(&self) -> LayerIdx {
-        self.row().layer
+    pub const fn layer(&self) -> LayerIdx {
+        self.layer
     }
 
     /// Its number among the visits of all passes.
+    #[inline]
     #[must_use]
     pub const fn index(&self) -> usize {
         self.at
     }
 
     /// Experts, `[rows, top_k]`, in descending weight.
+    #[inline]
     #[must_use]
-    pub fn ids(&self) -> &'a [ExpertIdx] {
-        let end = self.next().map_or(self.requests.ids.len(), |next| next.ids);
-        &self.requests.ids[self.row().ids..end]
+    pub const fn ids(&self) -> &'a [ExpertIdx] {
+        self.ids
     }
 
     /// Weights, `[rows, top_k]`; empty when they were not recorded.
+    #[inline]
     #[must_use]
-    pub fn weights(&self) -> &'a [f32] {
-        let end = self.next().map_or(self.requests.weights.len(), |next| next.weights);
-        &self.requests.weights[self.row().weights..end]
+    pub const fn weights(&self) -> &'a [f32] {
+        self.weights
     }
 
     /// The distinct experts in route order.
+    #[inline]
     #[must_use]
-    pub fn experts(&self) -> &'a [ExpertIdx] {
-        &self.requests.distinct[self.distinct()]
+    pub const fn experts(&self) -> &'a [ExpertIdx] {
+        self.experts
     }
 
     /// How many (position, rank) lookups chose each of [`experts`](Self::experts).
+    #[inline]
     #[must_use]
-    pub fn counts(&self) -> &'a [u32] {
-        &self.requests.counts[self.distinct()]
-    }
-
-    fn distinct(&self) -> std::ops::Range<usize> {
-        let end = self.next().map_or(self.requests.distinct.len(), |next| next.distinct);
-        self.row().distinct..end
+    pub const fn counts(&self) -> &'a [u32] {
+        self.counts
     }
 
     /// The routing as the pass's layer decided it.
+    #[inline]
     #[must_use]
     pub fn routing(&self, step: &Step<'_>) -> Routing<'a> {
-        let top_k = self.ids().len() / step.tokens.len().max(1);
-        Routing::new(step, self.layer(), top_k, self.ids(), self.weights())
+        // A division takes longer than the rest.
+        let rows = step.tokens.len();
+        let top_k = if rows == 1 { self.ids.len() } else { self.ids.len() / rows.max(1) };
+        Routing::new(step, self.layer, top_k, self.ids, self.weights)
     }
 }

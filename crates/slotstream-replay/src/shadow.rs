@@ -1,7 +1,9 @@
 //! Policies that watch a live run and say what they would have hit.
 
-use slotstream_cache::{CacheError, Demand, Ensured, PoolCounters, SlotPool};
-use slotstream_core::{EventSink, EvictionPolicy, Geometry, LayerIdx, Phase, Routing, Step};
+use slotstream_cache::{CacheError, Demand, PoolCounters, SlotPool};
+use slotstream_core::{EventSink, EvictionPolicy, Geometry, Routing, Step};
+
+use crate::calls::Calls;
 
 /// Ghost pools: each is told the requests of a live run and keeps its own books, without a byte of
 /// memory for records. Sizes are fixed when a ghost is attached.
@@ -29,7 +31,6 @@ pub struct Shadows {
     geometry: Geometry,
     ghosts: Vec<Ghost>,
     demand: Demand,
-    phase: Phase,
     rejected: u64,
 }
 
@@ -37,9 +38,7 @@ pub struct Shadows {
 struct Ghost {
     name: String,
     pool: SlotPool,
-    ensured: Ensured,
-    /// For layers that do not fit into one call of this pool.
-    waves: Demand,
+    calls: Calls,
     /// Why it stopped.
     fault: Option<CacheError>,
 }
@@ -62,13 +61,7 @@ impl Shadows {
     /// No shadows yet, of a model of this geometry.
     #[must_use]
     pub fn new(geometry: Geometry) -> Self {
-        Self {
-            geometry,
-            ghosts: Vec::new(),
-            demand: Demand::new(),
-            phase: Phase::Prefill,
-            rejected: 0,
-        }
+        Self { geometry, ghosts: Vec::new(), demand: Demand::new(), rejected: 0 }
     }
 
     /// Adds a ghost pool of `slots` slots with this policy, empty from here on. Sizes below an
@@ -85,8 +78,7 @@ impl Shadows {
         self.ghosts.push(Ghost {
             name: name.into(),
             pool: SlotPool::unfloored(self.geometry, slots, policy)?,
-            ensured: Ensured::with_capacity(self.geometry.experts()),
-            waves: Demand::new(),
+            calls: Calls::new(self.geometry.experts()),
             fault: None,
         });
         Ok(())
@@ -116,7 +108,6 @@ impl Shadows {
 
 impl EventSink for Shadows {
     fn on_step(&mut self, step: &Step<'_>) {
-        self.phase = step.phase;
         for ghost in &mut self.ghosts {
             ghost.attempt(|ghost| ghost.pool.begin_step(step));
         }
@@ -130,8 +121,8 @@ impl EventSink for Shadows {
         self.demand.read(routing);
         for ghost in &mut self.ghosts {
             ghost.attempt(|ghost| {
-                ghost.pool.routing(routing)?;
-                ghost.visit(routing.layer(), &self.demand, self.phase)
+                let demand = (self.demand.experts(), self.demand.counts());
+                ghost.calls.visit::<false, _>(&mut ghost.pool, routing, demand, |_, _| {})
             });
         }
     }
@@ -143,24 +134,5 @@ impl Ghost {
         if self.fault.is_none() {
             self.fault = f(self).err();
         }
-    }
-
-    /// One layer, as the engine would ask this pool for it.
-    fn visit(&mut self, layer: LayerIdx, demand: &Demand, phase: Phase) -> Result<(), CacheError> {
-        let capacity = self.pool.capacity();
-        let demand = if demand.experts().len() <= capacity {
-            demand
-        } else {
-            self.waves.clone_from(demand);
-            self.waves.split(capacity);
-            &self.waves
-        };
-        let calls = demand.experts().chunks(capacity).zip(demand.counts().chunks(capacity));
-        for (experts, counts) in calls {
-            self.pool.ensure_counted(layer, experts, counts, phase, &mut self.ensured)?;
-            self.pool.publish_all(&mut self.ensured)?;
-            self.pool.release();
-        }
-        Ok(())
     }
 }

@@ -47,7 +47,7 @@ pub struct EngineBuilder {
     sizing: Sizing,
     policy: Box<dyn EvictionPolicy>,
     forecaster: Box<dyn Forecaster>,
-    sink: Option<Box<dyn EventSink>>,
+    sinks: Vec<Box<dyn EventSink>>,
     reader: Source,
     ops: Option<Arc<dyn Ops>>,
     device: DeviceKind,
@@ -89,7 +89,7 @@ impl EngineBuilder {
             sizing: Sizing::Auto,
             policy: Box::new(slotstream_cache::Clock::new()),
             forecaster: Box::new(NoForecast),
-            sink: None,
+            sinks: Vec::new(),
             reader: Source::Kind(ReaderKind::Auto),
             ops: None,
             device: DeviceKind::Cpu,
@@ -128,10 +128,11 @@ impl EngineBuilder {
         self
     }
 
-    /// Tells every request and outcome to `sink`.
+    /// Tells every request and outcome to `sink`, too. May be called again: sinks are told in the
+    /// order in which they were added.
     #[must_use]
     pub fn sink(mut self, sink: Box<dyn EventSink>) -> Self {
-        self.sink = Some(sink);
+        self.sinks.push(sink);
         self
     }
 
@@ -339,7 +340,7 @@ impl EngineBuilder {
         let mut experts = StreamingExperts::builder(checkpoint.geometry(), layout, plan.slots)
             .with_policy(self.policy)
             .with_forecaster(self.forecaster);
-        if let Some(sink) = self.sink {
+        for sink in self.sinks {
             experts = experts.with_sink(sink);
         }
         let index = Arc::new(CheckpointIndex::new(Arc::clone(&checkpoint)));

@@ -3,7 +3,7 @@
 use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
-use crate::{EngineArguments, Failure, PromptArguments};
+use crate::{EngineArguments, Failure, PromptArguments, TraceArguments};
 
 /// Generates text with a mixture-of-experts model whose experts stay on disk.
 ///
@@ -68,6 +68,9 @@ pub struct Arguments {
     /// Print nothing but the line of JSON
     #[arg(long, help_heading = "Output")]
     pub quiet: bool,
+    /// The recording.
+    #[command(flatten)]
+    pub trace: TraceArguments,
 }
 
 /// Forms of the figures.

@@ -1,10 +1,12 @@
 //! `generate`: fields, tokens, flags, mistakes.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 use slotstream_examples::generate::run;
 use slotstream_examples::{Console, Ended};
+use slotstream_replay::{ExactReplay, Requests, TraceHeader, TraceReader};
 
 use super::{
     assert_user_error, bundled, comma_separated, fixture, golden_ids, last_object, output,
@@ -222,6 +224,46 @@ fn a_model_without_a_tokenizer_speaks_ids() {
     assert_user_error(run, &[&common[..], &["--stop", "x"]].concat(), "tokenizer.json is missing");
 }
 
+/// The file of a run; its exact replay arrives at the counters of the run.
+fn recorded(path: &Path) -> TraceHeader {
+    let reader = TraceReader::open(path).expect("a trace");
+    let header = reader.header().clone();
+    let mut replay = ExactReplay::recorded(&header).expect("a built-in policy");
+    let played = reader.play(&mut replay).expect("whole");
+    let end = played.end.and_then(|end| end.pool).expect("with the pool at its end");
+    assert!(end.counters.decode.misses > 0);
+    let pool = replay.verify(&played).expect("the same");
+    assert_eq!(*pool.counters(), end.counters);
+    header
+}
+
+#[test]
+fn a_recorded_run_replays_exactly_and_says_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.trace");
+    let file = path.to_str().expect("UTF-8");
+    let flags = ["--json", "--max-tokens", "24", "--slots", "40", "--policy", "layer-local:lru"];
+    let plain = generated(&flags);
+    let object = generated(&[&flags[..], &["--trace", file]].concat());
+    assert_eq!(ids(&object), ids(&plain), "recording changes no token");
+    let header = recorded(&path);
+    assert_eq!((header.slots, header.policy.as_str()), (40, "layer-local:lru"));
+    assert_eq!((header.model.as_str(), header.record_bytes), ("tiny-moe", 27_648));
+    assert_eq!((header.weights, header.logits), (false, 0));
+    let length = fs::metadata(&path).unwrap().len();
+    let end = TraceReader::open(&path).unwrap().play(&mut Requests::new(header.geometry)).unwrap();
+    let counters = end.end.and_then(|end| end.pool).expect("the pool").counters;
+    assert_eq!(object["decode"]["misses"], counters.decode.misses);
+    assert_eq!(object["hit_rate"].as_f64(), counters.hit_rate());
+    // Once more with details, in place of the first.
+    generated(&[&flags[..], &["--trace", file, "--trace-detail"]].concat());
+    let header = recorded(&path);
+    assert_eq!((header.weights, header.logits), (true, 6 + 8));
+    assert!(fs::metadata(&path).unwrap().len() > 3 * length);
+    assert_user_error(run, &["--trace", "no/such/folder/f"], "creating failed");
+    assert_user_error(run, &["--trace-detail"], "--trace <FILE>");
+}
+
 #[test]
 fn a_cancelled_run_shows_the_figures_so_far() {
     let cancel_at_write = |arguments: &[&str], writes: usize| {
@@ -236,7 +278,12 @@ fn a_cancelled_run_shows_the_figures_so_far() {
         let result = run(arguments, &mut console);
         (String::from_utf8(out.bytes).unwrap(), result)
     };
-    let (text, result) = cancel_at_write(&["--json", "--max-tokens", "400", "--ignore-eos"], 5);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.trace");
+    let flags = ["--json", "--max-tokens", "400", "--ignore-eos", "--trace"];
+    let file = path.to_str().expect("UTF-8");
+    let (text, result) = cancel_at_write(&[&flags[..], &[file]].concat(), 5);
+    recorded(&path);
     assert!(matches!(result, Ok(Ended::Interrupted)), "{result:?}");
     let object = last_object(&text);
     assert_eq!(object["finish_reason"], "cancelled");

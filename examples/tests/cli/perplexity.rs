@@ -68,6 +68,22 @@ fn the_table_names_the_perplexity() {
 }
 
 #[test]
+fn windows_are_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, trace) = (folder.path().join("text.txt"), folder.path().join("run.trace"));
+    fs::write(&text, "# Closures\n\nA closure is a function.").unwrap();
+    let text = ["--text", text.to_str().expect("UTF-8"), "--window", "8", "--quiet"];
+    let (shown, result) =
+        output(run, &[&text[..], &["--trace", trace.to_str().expect("UTF-8")]].concat());
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    let requests = slotstream_replay::Recording::open(&trace).unwrap().requests().unwrap();
+    let windows = last_object(&shown)["windows"].as_array().expect("a list").len();
+    let mut sessions: Vec<u64> = requests.passes().map(|pass| pass.step().session.get()).collect();
+    sessions.dedup();
+    assert!(windows > 1 && sessions.len() == windows, "{windows} windows, sessions {sessions:?}");
+}
+
+#[test]
 fn every_mistake_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.txt");

@@ -201,6 +201,21 @@ fn a_graph_of_ones_own_does_not_see_the_size_of_its_pool() {
 }
 
 #[test]
+fn a_policy_of_ones_own_is_lawful_compared_and_run() {
+    let shown = from_root("custom_policy", &[]);
+    assert!(shown.starts_with("lawful\n"), "{shown}");
+    let hits = |policy: &str| {
+        let row = shown.lines().find(|line| line.starts_with(policy)).expect(policy);
+        row.split_whitespace().nth(3).and_then(|hits| hits.parse::<u64>().ok()).expect("hits")
+    };
+    assert!(hits("clock ") < hits("fading ") && hits("fading ") < hits("opt "), "{shown}");
+    assert!(shown.contains("the same 48 tokens"), "{shown}");
+    let source = std::fs::read_to_string("examples/custom_policy/policy.rs").unwrap();
+    let uses: Vec<&str> = source.lines().filter(|line| line.starts_with("use ")).collect();
+    assert_eq!(uses, ["use slotstream_core::{"], "it needs one crate alone");
+}
+
+#[test]
 fn the_program_of_the_readme() {
     let shown = from_root("embed", &[]);
     let object = last_object(&from_root("generate", &["--quiet", "--max-tokens", "32"]));
@@ -217,8 +232,11 @@ fn the_program_of_the_readme() {
 
 #[test]
 fn an_interrupt_ends_with_the_figures_so_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("run.trace");
     let mut child = Command::new(program("generate"))
-        .args(["--json", "--ignore-eos", "--max-tokens", "4000"])
+        .args(["--json", "--ignore-eos", "--max-tokens", "4000", "--trace"])
+        .arg(&trace)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -232,5 +250,8 @@ fn an_interrupt_ends_with_the_figures_so_far() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{shown}");
     let object = last_object(&shown);
     assert_eq!(object["finish_reason"], "cancelled");
+    // The recording has its end mark.
+    let recording = slotstream_replay::Recording::open(&trace).unwrap().requests().unwrap();
+    assert!(recording.lookups() > 0);
     assert!(object["tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
 }

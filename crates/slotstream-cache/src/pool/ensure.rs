@@ -12,7 +12,7 @@ const NOWHERE: SlotId = SlotId::new(u32::MAX);
 
 /// What the lookups of one call found.
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     /// Resident records.
     pinned: usize,
     /// Records that somebody else's claim is reading.
@@ -65,6 +65,25 @@ impl<P: EvictionPolicy> SlotPool<P> {
         phase: Phase,
         out: &mut Ensured,
     ) -> Result<(), CacheError> {
+        self.begin_call(layer, experts, counts, out)?;
+        self.guarded(|pool| {
+            let result = pool.run_call(layer, experts, counts, phase, out);
+            if result.is_err() {
+                pool.undo(layer, out);
+            }
+            result
+        })
+    }
+
+    /// Checks what a call is made of and begins it; no change after an error.
+    #[inline]
+    pub(super) fn begin_call(
+        &mut self,
+        layer: LayerIdx,
+        experts: &[ExpertIdx],
+        counts: &[u32],
+        out: &mut Ensured,
+    ) -> Result<(), CacheError> {
         self.check_sane()?;
         if let Some(layer) = self.call {
             return Err(CacheError::CallRunning { layer });
@@ -77,14 +96,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
             return Err(CacheError::CountMismatch { experts: experts.len(), counts: counts.len() });
         }
         out.entries.clear();
-        self.guarded(|pool| {
-            pool.call = Some(layer);
-            let result = pool.run_call(layer, experts, counts, phase, out);
-            if result.is_err() {
-                pool.undo(layer, out);
-            }
-            result
-        })
+        self.call = Some(layer);
+        Ok(())
     }
 
     #[inline]
@@ -96,6 +109,21 @@ impl<P: EvictionPolicy> SlotPool<P> {
         phase: Phase,
         out: &mut Ensured,
     ) -> Result<(), CacheError> {
+        let tally = self.look_up_all(layer, experts, out)?;
+        let returned = self.claim_misses(layer, out)?;
+        self.count(layer, counts, phase, &tally, returned, out);
+        Ok(())
+    }
+
+    /// Finds every expert, makes sure that there is room for the others, and tells the policy the
+    /// hits.
+    #[inline(always)]
+    pub(super) fn look_up_all(
+        &mut self,
+        layer: LayerIdx,
+        experts: &[ExpertIdx],
+        out: &mut Ensured,
+    ) -> Result<Tally, CacheError> {
         let mut tally = Tally::default();
         let looked_up = self.look_up(layer, experts, &mut tally, out);
         self.slots.pinned(layer, tally.pinned);
@@ -111,14 +139,12 @@ impl<P: EvictionPolicy> SlotPool<P> {
                 self.policy.on_hit(*slot, key);
             }
         }
-        let returned = self.claim_misses(layer, out)?;
-        self.count(layer, counts, phase, &tally, returned, out);
-        Ok(())
+        Ok(tally)
     }
 
     /// Enters every expert into `out`, pins what has a slot and lists the others in `misses`;
     /// tells the policy nothing.
-    #[inline]
+    #[inline(always)]
     fn look_up(
         &mut self,
         layer: LayerIdx,
@@ -191,8 +217,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
         Ok(returned)
     }
 
-    #[inline]
-    fn count(
+    #[inline(always)]
+    pub(super) fn count(
         &mut self,
         layer: LayerIdx,
         counts: &[u32],
@@ -270,8 +296,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
         }
     }
 
-    #[inline]
-    fn end_call(&mut self, layer: LayerIdx, tick: Option<Tick>) {
+    #[inline(always)]
+    pub(super) fn end_call(&mut self, layer: LayerIdx, tick: Option<Tick>) {
         if let Some(tick) = tick {
             for slot in &self.pins {
                 self.slots.read_until(*slot, tick);

@@ -1,5 +1,6 @@
 //! The pool: what it is asked and what it tells its policy.
 
+mod arrive;
 mod ensure;
 mod resize;
 mod slots;
@@ -137,6 +138,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
     ///
     /// # Errors
     /// [`CacheError::Poisoned`].
+    #[inline]
     pub fn begin_step(&mut self, step: &Step<'_>) -> Result<(), CacheError> {
         self.guarded(|pool| {
             pool.pass = step.pass;
@@ -151,11 +153,13 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// # Errors
     /// [`CacheError::UnknownLayer`] or [`CacheError::UnknownExpert`] when the routing is not of
     /// this geometry (the policy is not told), [`CacheError::Poisoned`].
+    #[inline]
     pub fn routing(&mut self, routing: &Routing<'_>) -> Result<(), CacheError> {
         self.check_sane()?;
         self.check_layer(routing.layer())?;
-        for expert in routing.ids() {
-            self.index(routing.key(*expert))?;
+        let experts = self.slots.geometry.experts();
+        if let Some(unknown) = routing.ids().iter().find(|expert| expert.index() >= experts) {
+            self.index(routing.key(*unknown))?;
         }
         self.guarded(|pool| {
             pool.policy.on_routing(routing);
@@ -265,7 +269,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
     }
 
     /// A free slot, or one that the policy gives up; it is in the caller's hand.
-    #[inline]
+    // Always: the paths of claims and of arrivals are both hot.
+    #[inline(always)]
     fn take_slot(&mut self, key: ExpertKey, origin: Origin) -> Result<SlotId, CacheError> {
         if let Some(slot) = self.slots.free.pop() {
             return Ok(slot);
@@ -289,6 +294,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
     fn violation(&self, slot: Option<SlotId>) -> CacheError {
         let why = slot.map_or(Unlawful::NoAnswer, |slot| match self.state(slot) {
             None => Unlawful::OutOfRange,
+            // Held for a record that arrives with the call: as good as claimed.
+            Some(SlotState::Free) if self.slots.blocked[slot.index()] => Unlawful::Claimed,
             Some(SlotState::Free) => Unlawful::Free,
             Some(SlotState::Claimed { .. }) => Unlawful::Claimed,
             Some(SlotState::Resident { .. }) => Unlawful::Pinned,

@@ -222,6 +222,39 @@ impl Slots {
         Claim { slot, key, origin, generation: self.generation, after: cell.after }
     }
 
+    /// The running call has the slot in hand for a record that arrives at its end.
+    #[inline]
+    pub(super) fn hold(&mut self, slot: SlotId) {
+        self.blocked[slot.index()] = true;
+    }
+
+    /// The record with dense number `index` arrives in a [held](Self::hold) slot.
+    /// [`freed`](Self::freed) then corrects the counts.
+    #[inline]
+    pub(super) fn fill(&mut self, slot: SlotId, index: usize, key: ExpertKey) {
+        self.keys[slot.index()] = Some(key);
+        self.table[index] = slot.get();
+        self.blocked[slot.index()] = false;
+    }
+
+    /// `count` slots of `layer` may be evicted from now on.
+    #[inline]
+    pub(super) fn freed(&mut self, layer: LayerIdx, count: usize) {
+        // At most the number of slots.
+        self.evictable[layer.index()] += u32::try_from(count).unwrap_or(u32::MAX);
+        self.evictable_total += count;
+    }
+
+    /// A [held](Self::hold) slot is free; `false`, and no change, for any other number.
+    pub(super) fn let_go(&mut self, slot: SlotId) -> bool {
+        let held = self.blocked.get_mut(slot.index());
+        let was = held.is_some_and(|held| std::mem::replace(held, false));
+        if was {
+            self.free.push(slot);
+        }
+        was
+    }
+
     /// The cell of a claim that is still valid.
     #[inline]
     pub(super) fn cell_of(&self, claim: &Claim) -> Option<&Cell> {

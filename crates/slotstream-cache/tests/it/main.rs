@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails should stop")]
 
 mod allocations;
+mod arrived;
 mod events;
 mod faults;
 mod goldens;

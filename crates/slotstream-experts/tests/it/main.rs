@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
+use slotstream_cache::Clock;
 use slotstream_candle::{Error, ExpertProvider, HostOps};
 use slotstream_core::{
-    AffineFormat, ErrorKind, ExpertIdx, ExpertKey, ExpertShape, Extent, FileId, Geometry, LayerIdx,
-    PIECE_ORDER, PassId, Phase, ReadQueue, RecordLayout, RecordReader, Routing, SessionId, Step,
+    AffineFormat, ErrorKind, EventSink, ExpertIdx, ExpertKey, ExpertShape, Extent, FileId,
+    Geometry, LayerIdx, PIECE_ORDER, PassId, Phase, ReadQueue, RecordLayout, RecordReader, Routing,
+    SessionId, Step,
 };
 use slotstream_experts::{ExpertsError, RecordIndex, StreamingExperts};
 use slotstream_io::{LaneQueue, MemReader};
 use slotstream_kernels::{AffineMatrix, Kernels, MlpWeights, Reference};
+use slotstream_replay::{ExactReplay, PoolEnd, Shared, TraceHeader};
 use slotstream_testkit::reader::{FaultyReader, Schedule};
 
 const HIDDEN: usize = 64;
@@ -74,15 +77,25 @@ impl RecordIndex for File {
 type Faulty = Arc<FaultyReader<MemReader>>;
 
 fn provider(file: &File, slots: usize) -> (StreamingExperts, Faulty) {
+    watched_provider(file, slots, None)
+}
+
+fn watched_provider(
+    file: &File,
+    slots: usize,
+    sink: Option<Box<dyn EventSink>>,
+) -> (StreamingExperts, Faulty) {
     let reader = MemReader::from_bytes(vec![file.bytes.clone()]).expect("small");
     let fault = std::io::ErrorKind::InvalidData;
     let reader = Arc::new(FaultyReader::new(reader, Schedule::Never, fault));
     let lanes = LaneQueue::new(Arc::clone(&reader) as Arc<dyn RecordReader>, 3).expect("lanes");
     let queue: Arc<dyn ReadQueue> = Arc::new(lanes);
     let ops = Arc::new(HostOps::new(Arc::new(Reference)));
-    let experts = StreamingExperts::builder(geometry(), layout(), slots)
-        .build(Arc::new(file.clone()), queue, ops)
-        .expect("builds");
+    let mut builder = StreamingExperts::builder(geometry(), layout(), slots);
+    if let Some(sink) = sink {
+        builder = builder.with_sink(sink);
+    }
+    let experts = builder.build(Arc::new(file.clone()), queue, ops).expect("builds");
     (experts, reader)
 }
 
@@ -220,9 +233,19 @@ fn the_order_of_calls_is_checked() {
 fn an_index_that_lies_is_named() {
     let mut file = File::new();
     file.wrong_length = Some(ExpertKey::new(LayerIdx::new(1), ExpertIdx::new(2)));
-    let (mut experts, _) = provider(&file, 16);
+    // A replay that runs beside the provider gives up the same claims.
+    let mut header = TraceHeader::requests(geometry());
+    (header.slots, header.floor) = (16, geometry().floor_slots());
+    let replay = ExactReplay::with_pool(&header, Clock::new()).expect("legal");
+    let replay = Shared::new(replay);
+    let (mut experts, _) = watched_provider(&file, 16, Some(Box::new(replay.clone())));
     let error = pass(&mut experts, &[[0, 1, 2]]).expect_err("other lengths");
     let source = std::error::Error::source(&error).expect("typed").to_string();
     assert!(source.contains("layer 1, expert 2"), "{source}");
     pass(&mut experts, &[[0, 1, 3]]).expect("the next request works");
+    let live = PoolEnd::of(experts.pool());
+    assert!(live.counters.withdrawn > 0);
+    drop(experts);
+    let replayed = replay.into_inner().expect("the provider is gone").finish().expect("the same");
+    assert_eq!(PoolEnd::of(&replayed), live);
 }

@@ -19,6 +19,7 @@
 pub mod corpus;
 pub mod driver;
 mod targets;
+mod trace;
 mod watch;
 
 pub use targets::{TARGETS, Target, target};

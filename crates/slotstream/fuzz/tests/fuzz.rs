@@ -74,6 +74,11 @@ proptest! {
     }
 
     #[test]
+    fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("trace", picks, &edits)?;
+    }
+
+    #[test]
     fn tokenizers(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("tokenizer", picks, &edits)?;
     }

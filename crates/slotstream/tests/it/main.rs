@@ -12,4 +12,5 @@ mod rig;
 mod sessions;
 #[cfg(feature = "text")]
 mod text;
+mod traces;
 mod waiting;

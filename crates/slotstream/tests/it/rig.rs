@@ -1,8 +1,10 @@
 //! The bundled model and its goldens.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use safetensors::SafeTensors;
+use slotstream::core::{CancelToken, EventSink, LayerIdx, Routing, Step};
 use slotstream::{Engine, EngineBuilder, Session, SessionOptions, Sizing};
 
 pub(crate) fn root() -> PathBuf {
@@ -66,4 +68,26 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// Cancels a token when the router of a layer has decided.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trip(Arc<Mutex<Option<(LayerIdx, CancelToken)>>>);
+
+impl EventSink for Trip {
+    fn on_step(&mut self, _step: &Step<'_>) {}
+    fn on_routing(&mut self, routing: &Routing<'_>) {
+        if let Some((layer, token)) = &*self.0.lock().expect("not poisoned")
+            && routing.layer() == *layer
+        {
+            token.cancel();
+        }
+    }
+}
+
+impl Trip {
+    /// From now on: which layer, and which token.
+    pub(crate) fn set(&self, at: Option<(LayerIdx, CancelToken)>) {
+        *self.0.lock().expect("not poisoned") = at;
+    }
 }

@@ -1,27 +1,10 @@
 //! Cancelling at every layer of a token.
 
-use std::sync::{Arc, Mutex};
-
-use slotstream::core::{CancelToken, ErrorKind, EventSink, LayerIdx, Routing, Step};
+use slotstream::core::{CancelToken, ErrorKind, LayerIdx};
 use slotstream::{Engine, FinishReason, SessionOptions};
 
 use super::assert_sound;
-use crate::rig::{chain, greedy, random_builder, random_golden, session};
-
-/// Cancels a token when the router of a layer has decided.
-#[derive(Clone, Debug, Default)]
-struct Trip(Arc<Mutex<Option<(LayerIdx, CancelToken)>>>);
-
-impl EventSink for Trip {
-    fn on_step(&mut self, _step: &Step<'_>) {}
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        if let Some((layer, token)) = &*self.0.lock().expect("not poisoned")
-            && routing.layer() == *layer
-        {
-            token.cancel();
-        }
-    }
-}
+use crate::rig::{Trip, chain, greedy, random_builder, random_golden, session};
 
 fn engine() -> (Engine, Trip) {
     let trip = Trip::default();
@@ -45,14 +28,14 @@ fn at_every_layer_of_a_prompt_and_of_a_token() {
                 // The prompt and some tokens run in peace.
                 assert_eq!(greedy(&mut session, &prompt, before), want[..before]);
             }
-            *trip.0.lock().expect("not poisoned") = Some((layer, token));
+            trip.set(Some((layer, token)));
             let ended = if before == 0 {
                 session.prefill(&prompt)
             } else {
                 // The token cancels when it runs: with the call after it.
                 session.next().and_then(|_| session.next()).map(drop)
             };
-            *trip.0.lock().expect("not poisoned") = None;
+            trip.set(None);
             let error = ended.expect_err("cancelled");
             let mut ids = session.generate_ids(1);
             assert!(ids.next().is_some_and(|token| token.is_err()), "the token stays set");

@@ -1,0 +1,92 @@
+//! Plain keys for a comparison with another simulator, which `libcachesim/compare.sh` makes:
+//!
+//! - `cargo bench --bench keys -- write FILE`: the lookups of a synthetic trace of the 48 x 512
+//!   model, in libCacheSim's oracleGeneral format;
+//! - `cargo bench --bench keys -- run FILE SLOTS ROUNDS`: `clock` on these keys, one a call and
+//!   ten a call. One line each: keys a call, misses, and millions of lookups a second in every
+//!   round.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::time::Instant;
+
+use slotstream_cache::Clock;
+use slotstream_core::{
+    EventSink, ExpertIdx, Geometry, LayerIdx, PassId, Phase, Routing, SessionId, Step,
+};
+use slotstream_replay::{Phases, Requests, Simulation, Synthetic};
+
+const LAYERS: u16 = 48;
+const EXPERTS: u16 = 512;
+const TOP_K: u16 = 10;
+
+/// Seconds, id, size, next access: 4, 8, 4 and 8 bytes, little-endian.
+const RECORD: usize = 24;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // Cargo adds a flag of its own.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["write", path] => write(path),
+        ["run", path, slots, rounds] => run(&fs::read(path)?, slots.parse()?, rounds.parse()?),
+        // Without arguments it is one of all the benches that cargo runs: nothing to compare with.
+        [] => Ok(()),
+        _ => Err("expected: write FILE, or run FILE SLOTS ROUNDS".into()),
+    }
+}
+
+fn write(path: &str) -> Result<(), Box<dyn Error>> {
+    let geometry = Geometry::new(LAYERS, EXPERTS, TOP_K)?;
+    let requests = Synthetic::new(0.6, 1.6, 60.0)?.passes(4000).requests(geometry);
+    let mut file = BufWriter::new(File::create(path)?);
+    for visit in requests.passes().flat_map(|pass| pass.visits()) {
+        for expert in visit.experts() {
+            let id = u64::from(visit.layer().get()) * u64::from(EXPERTS) + u64::from(expert.get());
+            file.write_all(&0_u32.to_le_bytes())?;
+            file.write_all(&id.to_le_bytes())?;
+            file.write_all(&1_u32.to_le_bytes())?;
+            file.write_all(&(-1_i64).to_le_bytes())?;
+        }
+    }
+    Ok(file.flush()?)
+}
+
+fn run(bytes: &[u8], slots: usize, rounds: usize) -> Result<(), Box<dyn Error>> {
+    let keys: Vec<u16> = bytes
+        .chunks_exact(RECORD)
+        .map(|record| Ok(u16::try_from(u64::from_le_bytes(record[4..12].try_into()?))?))
+        .collect::<Result<_, Box<dyn Error>>>()?;
+    for call in [1, TOP_K] {
+        let requests = requests(&keys, call)?;
+        let mut speeds = Vec::new();
+        let mut misses = 0;
+        for _ in 0..rounds {
+            let begun = Instant::now();
+            let run = Simulation::new(slots).unfloored().run(&requests, Clock::new())?;
+            speeds.push(format!("{:.2}", keys.len() as f64 / begun.elapsed().as_secs_f64() / 1e6));
+            misses = run.count(Phases::All).lookups.misses;
+        }
+        writeln!(std::io::stdout(), "{call} {misses} {}", speeds.join(" "))?;
+    }
+    Ok(())
+}
+
+/// The keys in calls of `call` keys: each call a pass.
+fn requests(keys: &[u16], call: u16) -> Result<Requests, Box<dyn Error>> {
+    let mut requests = Requests::new(Geometry::new(LAYERS, EXPERTS, call)?);
+    for (number, keys) in (0..).zip(keys.chunks_exact(call.into())) {
+        let step = Step {
+            pass: PassId::new(number),
+            phase: Phase::Decode,
+            session: SessionId::new(0),
+            position: number,
+            tokens: &[0],
+        };
+        requests.on_step(&step);
+        let ids: Vec<ExpertIdx> = keys.iter().map(|key| ExpertIdx::new(key % EXPERTS)).collect();
+        let layer = LayerIdx::new(keys[0] / EXPERTS);
+        requests.on_routing(&Routing::new(&step, layer, call.into(), &ids, &[]));
+    }
+    Ok(requests)
+}

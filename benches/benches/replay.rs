@@ -1,0 +1,46 @@
+//! Lookups a second that the simulator replays through the engine's pool.
+//!
+//! The shape is that of the 48 x 512 model, 10 keys a batch; 7,509 slots hold 30.6% of its 24,576
+//! records.
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use slotstream_cache::{Clock, Lru};
+use slotstream_core::{EvictionPolicy, Geometry};
+use slotstream_replay::{Opt, Phases, Requests, Simulation, Synthetic, named_policy};
+
+const SLOTS: usize = 7509;
+
+fn requests() -> Requests {
+    let geometry = Geometry::new(48, 512, 10).expect("a legal shape");
+    Synthetic::new(0.6, 1.6, 60.0).expect("legal knobs").passes(1500).requests(geometry)
+}
+
+fn misses<P: EvictionPolicy>(requests: &Requests, policy: P) -> u64 {
+    let run = Simulation::new(SLOTS).run(requests, policy).expect("a lawful policy");
+    run.count(Phases::All).lookups.misses
+}
+
+fn replay(criterion: &mut Criterion) {
+    let requests = requests();
+    let mut group = criterion.benchmark_group("replay");
+    group
+        .throughput(Throughput::Elements(requests.lookups()))
+        .sample_size(20)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
+    group.bench_function("clock", |b| b.iter(|| misses(black_box(&requests), Clock::new())));
+    group.bench_function("lru", |b| b.iter(|| misses(black_box(&requests), Lru::new())));
+    group.bench_function("opt", |b| b.iter(|| misses(black_box(&requests), Opt::new(&requests))));
+    group.bench_function("clock, dynamic dispatch", |b| {
+        b.iter(|| {
+            let policy = named_policy("clock", &requests).expect("known");
+            misses(black_box(&requests), policy)
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, replay);
+criterion_main!(benches);

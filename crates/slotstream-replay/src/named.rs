@@ -1,0 +1,38 @@
+//! Policies by name, with the one that an engine cannot have.
+
+use slotstream_cache::{parse_policy, policy_names};
+use slotstream_core::EvictionPolicy;
+
+use crate::{Opt, ReplayError, Requests};
+
+/// The name of [`Opt`].
+const OPT: &str = "opt";
+
+/// What a combinator combines where a list of all policies has to choose.
+const INSIDE: &str = "clock";
+
+/// The policy that `name` names in a replay of `requests`: `opt`, or whatever
+/// [`parse_policy`] knows.
+///
+/// # Errors
+/// [`ReplayError::Policy`] for an unknown name.
+pub fn named_policy<'a>(
+    name: &str,
+    requests: &'a Requests,
+) -> Result<Box<dyn EvictionPolicy + 'a>, ReplayError> {
+    if name == OPT {
+        return Ok(Box::new(Opt::new(requests)));
+    }
+    match parse_policy(name) {
+        Ok(policy) => Ok(policy),
+        Err(source) => Err(ReplayError::Policy { source }),
+    }
+}
+
+/// The names of all policies, `opt` first; combinators around `clock`.
+#[must_use]
+pub fn all_policies() -> Vec<String> {
+    let built_in =
+        policy_names().map(|name| if name.ends_with(':') { name + INSIDE } else { name });
+    std::iter::once(OPT.to_owned()).chain(built_in).collect()
+}

@@ -1,0 +1,63 @@
+//! `--trace`: the run into a file.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use clap::Args;
+use slotstream::{Engine, EngineBuilder};
+use slotstream_replay::{PoolEnd, Shared, TraceOptions, TraceWriter};
+
+use crate::{EngineArguments, Failure, ModelFolder};
+
+/// Where the run is recorded.
+#[derive(Args, Clone, Debug)]
+#[non_exhaustive]
+pub struct TraceArguments {
+    /// Record the routing and what befell the slots into FILE, in place of what is there
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub trace: Option<PathBuf>,
+    /// Record the weights of the chosen experts and the highest router logits, too
+    #[arg(long, requires = "trace", help_heading = "Output")]
+    pub trace_detail: bool,
+}
+
+/// A recording that goes on; without [`finish`](Self::finish) it has no end mark.
+#[derive(Debug)]
+pub(crate) struct Recorder(Option<Shared<TraceWriter<File>>>);
+
+impl TraceArguments {
+    /// Has an engine recorded, if that is asked for. `what` says in the file what ran.
+    ///
+    /// # Errors
+    /// [`Failure::Trace`] when the file cannot be made.
+    pub(crate) fn begin(
+        &self,
+        builder: EngineBuilder,
+        engine: &EngineArguments,
+        model: &ModelFolder,
+        what: &str,
+    ) -> Result<(EngineBuilder, Recorder), Failure> {
+        let Some(path) = &self.trace else { return Ok((builder, Recorder(None))) };
+        let name = model.path.file_name().unwrap_or(model.path.as_os_str());
+        let options = TraceOptions::new()
+            .with_model(name.to_string_lossy())
+            .with_note(format!("{what} {}", env!("CARGO_PKG_VERSION")))
+            .with_policy(&engine.policy)
+            .with_detail(self.trace_detail);
+        let writer = Shared::new(TraceWriter::create(path, options)?);
+        Ok((builder.sink(Box::new(writer.clone())), Recorder(Some(writer))))
+    }
+}
+
+impl Recorder {
+    /// Ends the recording with the pool as it is now.
+    ///
+    /// # Errors
+    /// [`Failure::Trace`]: the first error of the recording.
+    pub(crate) fn finish(&self, engine: &Engine) -> Result<(), Failure> {
+        let Some(writer) = &self.0 else { return Ok(()) };
+        let end = engine.inspect(|experts| PoolEnd::of(experts.pool()));
+        writer.with(|writer| writer.finish(Some(&end)))?;
+        Ok(())
+    }
+}
