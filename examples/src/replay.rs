@@ -58,7 +58,7 @@ pub fn run(
             match recorded {
                 Some(Ok(counters)) => run.counters = counters,
                 Some(Err(error)) => {
-                    output.note(&format!("{}: no exact replay", source.label), &error)
+                    output.note(&format!("{}: no exact replay", source.label), &error);
                 }
                 None => {}
             }

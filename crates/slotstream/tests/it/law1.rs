@@ -34,7 +34,7 @@ fn every_policy_and_pool_size() {
             let own = parse_policy(&policy).expect("a listed name");
             let engine = builder().policy(own).sizing(sizing);
             if policy.starts_with("per-layer") && is_below_a_route(sizing) {
-                let error = engine.build().err().expect("no room for a route of each layer");
+                let error = engine.build().expect_err("no room for a route of each layer");
                 let chain = chain(&error);
                 assert!(
                     chain.contains("the policy needs 72 slots"),
