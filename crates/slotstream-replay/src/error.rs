@@ -3,6 +3,8 @@
 use slotstream_cache::{CacheError, PolicyNameError};
 use slotstream_core::{ErrorKind, LayerIdx};
 
+use crate::PoolSizeError;
+
 /// A replay or a recipe that cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -26,6 +28,13 @@ pub enum ReplayError {
     Policy {
         /// What is wrong with the name.
         source: PolicyNameError,
+    },
+    /// A pool of no size.
+    #[error("a shadow is POLICY or POLICY@SIZE")]
+    #[non_exhaustive]
+    Size {
+        /// What is wrong with the size.
+        source: PoolSizeError,
     },
     /// The caller cancelled the replay.
     #[error("the replay was cancelled")]
@@ -65,6 +74,7 @@ impl ReplayError {
             Self::Knob { .. } | Self::Chart { .. } => ErrorKind::User,
             Self::Cancelled => ErrorKind::Cancelled,
             Self::Policy { source } => source.kind(),
+            Self::Size { source } => source.kind(),
             Self::Pool { source, .. } => source.kind(),
         }
     }

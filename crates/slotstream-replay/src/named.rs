@@ -6,7 +6,7 @@ use slotstream_core::EvictionPolicy;
 use crate::{Opt, ReplayError, Requests};
 
 /// The name of [`Opt`].
-const OPT: &str = "opt";
+pub(crate) const OPT: &str = "opt";
 
 /// What a combinator combines where a list of all policies has to choose.
 const INSIDE: &str = "clock";
@@ -23,10 +23,12 @@ pub fn named_policy<'a>(
     if name == OPT {
         return Ok(Box::new(Opt::new(requests)));
     }
-    match parse_policy(name) {
-        Ok(policy) => Ok(policy),
-        Err(source) => Err(ReplayError::Policy { source }),
-    }
+    Ok(parse_known(name)?)
+}
+
+/// A policy that an engine can have, too.
+pub(crate) fn parse_known(name: &str) -> Result<Box<dyn EvictionPolicy>, ReplayError> {
+    parse_policy(name).map_err(|source| ReplayError::Policy { source })
 }
 
 /// The names of all policies, `opt` first; combinators around `clock`.

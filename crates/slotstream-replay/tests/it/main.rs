@@ -10,6 +10,7 @@ mod malformed;
 mod opt;
 mod places;
 mod report;
+mod shadow;
 mod simulate;
 mod stats;
 mod support;
