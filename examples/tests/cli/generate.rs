@@ -331,7 +331,7 @@ fn every_mistake_is_named() {
         (&["--model", "no/such/model"][..], "--model: no/such/model is no folder"),
         (&["--model", file], "is no folder"),
         (&["--model", "src"], "no config.json"),
-        (&["--policy", "clocks"], "known are clock, clock-cold, lru, layer-local:POLICY"),
+        (&["--policy", "clocks"], "known are clock, clock-cold, lru, fifo, slru"),
         (&["--reader", "fast"], "auto, buffered, uncached, memory"),
         (&["--device", "metal"], "device metal"),
         (&["--prompt", ""], "the prompt is empty"),

@@ -94,7 +94,10 @@ fn changed(file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> tempfile::Tem
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(bundled()).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        // The traces beside the model are no part of the checkpoint.
+        if entry.file_type().unwrap().is_file() {
+            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
     }
     let path = folder.path().join(file);
     let bytes = fs::read(&path).unwrap();
