@@ -23,7 +23,7 @@ pub fn named_policy<'a>(
     if name == OPT {
         return Ok(Box::new(Opt::new(requests)));
     }
-    Ok(parse_known(name)?)
+    parse_known(name)
 }
 
 /// A policy that an engine can have, too.
