@@ -60,6 +60,7 @@ under_test! {
     metrics = "../../../slotstream-experts/src/metrics.rs";
     provider = "../../../slotstream-experts/src/provider.rs";
     route = "../../../slotstream-experts/src/route.rs";
+    sinks = "../../../slotstream-experts/src/sinks.rs";
     slab = "../../../slotstream-candle/src/slab.rs";
 }
 
