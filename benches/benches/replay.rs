@@ -7,8 +7,10 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use slotstream_cache::{Clock, Lru};
-use slotstream_core::{EvictionPolicy, Geometry};
-use slotstream_replay::{Opt, Phases, Requests, Simulation, Synthetic, named_policy};
+use slotstream_core::{Attached, EventSink, EvictionPolicy, Geometry};
+use slotstream_replay::{
+    Opt, Phases, Requests, Shadows, Simulation, Synthetic, all_policies, named_policy,
+};
 
 const SLOTS: usize = 7509;
 
@@ -42,5 +44,34 @@ fn replay(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, replay);
+/// Seconds that one shadow costs a live engine for each decoded token.
+fn shadow(criterion: &mut Criterion) {
+    let requests = requests();
+    let mut group = criterion.benchmark_group("shadow, a token");
+    group
+        .throughput(Throughput::Elements(requests.passes().len() as u64))
+        .sample_size(10)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
+    for policy in all_policies().into_iter().filter(|name| name != "opt") {
+        group.bench_function(&policy, |b| b.iter(|| watch(black_box(&requests), &policy)));
+    }
+    group.finish();
+}
+
+fn watch(requests: &Requests, policy: &str) -> usize {
+    let mut shadows = Shadows::new();
+    shadows.add_named(policy).expect("known");
+    let geometry = *requests.geometry();
+    let pool = Attached { geometry, record_bytes: 0, slots: SLOTS, floor: 640, policy: "none" };
+    shadows.on_attach(&pool);
+    for pass in requests.passes() {
+        let step = pass.step();
+        shadows.on_step(&step);
+        pass.visits().for_each(|visit| shadows.on_routing(&visit.routing(&step)));
+    }
+    shadows.reports().expect("nothing to replay").len()
+}
+
+criterion_group!(benches, replay, shadow);
 criterion_main!(benches);

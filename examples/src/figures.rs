@@ -104,6 +104,13 @@ pub(crate) struct PhaseFigures {
     read_gb_s: Option<f64>,
 }
 
+impl PhaseFigures {
+    /// Whether nothing ran.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.passes == 0
+    }
+}
+
 impl From<&PhaseMetrics> for PhaseFigures {
     fn from(phase: &PhaseMetrics) -> Self {
         Self {

@@ -43,7 +43,9 @@ pub fn run(
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
     let (builder, recorder) =
         arguments.trace.begin(builder, &arguments.engine, &model, "generate")?;
+    let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
+    watchers.check()?;
     let tokens = prompt.tokens(engine.text(), &console.cancel)?;
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
     let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
@@ -55,7 +57,8 @@ pub fn run(
     // Whatever has ended the generation, Ctrl-C as well: the recording is whole up to there.
     let recorded = recorder.finish(&engine);
     let generated = generated?;
-    let report = Report::new(&session, tokens.len(), &generated, &arguments.engine);
+    let shadows = watchers.figures()?;
+    let report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
     if arguments.json() {
         console.line(&report.json()?)?;
     } else {

@@ -27,6 +27,8 @@ mod prompt;
 #[cfg(feature = "engine")]
 mod recording;
 pub mod replay;
+#[cfg(feature = "engine")]
+mod shadows;
 mod size;
 mod token_file;
 
@@ -39,5 +41,7 @@ pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};
 pub use prompt::{PromptArguments, PromptIds, PromptIdsError};
 #[cfg(feature = "engine")]
 pub use recording::TraceArguments;
+#[cfg(feature = "engine")]
+pub use shadows::ShadowArguments;
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};

@@ -18,7 +18,8 @@ use slotstream::{Engine, Error, PhaseMetrics, SessionOptions};
 use crate::console::parse;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table};
 use crate::recording::Recorder;
-use crate::{Console, Ended, EngineArguments, Failure, TraceArguments};
+use crate::shadows::{self, ShadowFigures, Watchers};
+use crate::{Console, Ended, EngineArguments, Failure, ShadowArguments, TraceArguments};
 use windows::{Source, Window};
 
 /// Computes the perplexity of a text under a model whose experts stay on disk.
@@ -34,6 +35,14 @@ pub struct Arguments {
     /// windows of the bundled model]
     #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Text")]
     pub windows: Option<String>,
+    /// The tokens of a routing trace of any format that has them; each session is a window
+    #[arg(
+        long,
+        value_name = "TRACE",
+        conflicts_with_all = ["text", "windows"],
+        help_heading = "Text"
+    )]
+    pub tokens_of: Option<PathBuf>,
     /// A text file, cut into windows
     #[arg(long, value_name = "FILE", help_heading = "Text")]
     pub text: Option<PathBuf>,
@@ -43,7 +52,10 @@ pub struct Arguments {
     /// Tokens between the starts of two windows of --text [default: the window]
     #[arg(long, value_name = "N", requires = "text", help_heading = "Text")]
     pub stride: Option<usize>,
-    /// Only the first N windows
+    /// Leave out the first N windows
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Text")]
+    pub skip: usize,
+    /// Only the first N windows, of those that are not left out
     #[arg(long, value_name = "N", help_heading = "Text")]
     pub first: Option<usize>,
     /// The engine.
@@ -58,6 +70,9 @@ pub struct Arguments {
     /// The recording.
     #[command(flatten)]
     pub trace: TraceArguments,
+    /// The shadows.
+    #[command(flatten)]
+    pub shadow: ShadowArguments,
 }
 
 /// One window's result.
@@ -85,6 +100,7 @@ struct Report {
     complete: bool,
     tok_s: Option<f64>,
     passes: PhaseFigures,
+    shadows: Vec<ShadowFigures>,
     #[serde(flatten)]
     engine: EngineFigures,
 }
@@ -101,7 +117,7 @@ pub fn run(
     let json = arguments.json || arguments.quiet;
     console.progress &= !json;
     let source = Source::read(&arguments)?;
-    let (engine, recorder) = build(&arguments, &source, console)?;
+    let (engine, recorder, watchers) = build(&arguments, &source, console)?;
     let windows = source.windows(&engine, &arguments, &console.cancel)?;
     let mut passes = PhaseMetrics::default();
     let scored = score_all(&engine, &windows, json, console, &mut passes);
@@ -110,7 +126,7 @@ pub fn run(
     let scored = scored?;
     let complete = scored.len() == windows.len();
     let figures = EngineFigures::new(&engine, &arguments.engine);
-    let report = Report::new(scored, complete, &passes, figures);
+    let report = Report::new(scored, complete, &passes, figures, watchers.figures()?);
     console.line(&if json { report.json()? } else { report.text(&passes) })?;
     recorded?;
     Ok(if complete { Ended::Done } else { Ended::Interrupted })
@@ -153,7 +169,7 @@ fn build(
     arguments: &Arguments,
     source: &Source,
     console: &Console<'_>,
-) -> Result<(Engine, Recorder), Failure> {
+) -> Result<(Engine, Recorder, Watchers), Failure> {
     let model = arguments.engine.find_model()?;
     let mut builder = arguments.engine.builder(&model)?;
     if let (None, Some(longest)) = (arguments.engine.context, source.longest()) {
@@ -164,7 +180,10 @@ fn build(
     let builder = builder.progress(console.load_progress());
     let (builder, recorder) =
         arguments.trace.begin(builder, &arguments.engine, &model, "perplexity")?;
-    Ok((builder.build()?, recorder))
+    let (builder, watchers) = arguments.shadow.begin(builder)?;
+    let engine = builder.build()?;
+    watchers.check()?;
+    Ok((engine, recorder, watchers))
 }
 
 /// Runs one window as a sequence of its own.
@@ -194,6 +213,7 @@ impl Report {
         complete: bool,
         passes: &PhaseMetrics,
         engine: EngineFigures,
+        shadows: Vec<ShadowFigures>,
     ) -> Self {
         let predictions: usize = windows.iter().map(|window| window.predictions).sum();
         let nll: f64 = windows.iter().map(|window| window.nll_sum).sum();
@@ -206,6 +226,7 @@ impl Report {
             complete,
             tok_s: tok_s(passes),
             passes: passes.into(),
+            shadows,
             engine,
         }
     }
@@ -226,6 +247,7 @@ impl Report {
             ("token hit rate", percent(passes.token_hit_rate())),
             ("read rate", rate(passes.read_gb_s(), "GB/s")),
         ];
+        rows.extend(shadows::rows(&self.shadows, true));
         rows.extend(self.engine.rows());
         format!("\n{}", table(&rows))
     }

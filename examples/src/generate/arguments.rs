@@ -3,7 +3,7 @@
 use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
-use crate::{EngineArguments, Failure, PromptArguments, TraceArguments};
+use crate::{EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments};
 
 /// Generates text with a mixture-of-experts model whose experts stay on disk.
 ///
@@ -71,6 +71,9 @@ pub struct Arguments {
     /// The recording.
     #[command(flatten)]
     pub trace: TraceArguments,
+    /// The shadows.
+    #[command(flatten)]
+    pub shadow: ShadowArguments,
 }
 
 /// Forms of the figures.

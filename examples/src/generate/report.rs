@@ -5,6 +5,7 @@ use slotstream::{Error, FinishReason, Metrics, PhaseMetrics, Session};
 
 use crate::failure::ErrorFigure;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, seconds, table};
+use crate::shadows::{self, ShadowFigures};
 use crate::{EngineArguments, Failure, show_size};
 
 /// What a generation gave.
@@ -39,6 +40,7 @@ pub(super) struct Report {
     engine: EngineFigures,
     prefill: PhaseFigures,
     decode: PhaseFigures,
+    shadows: Vec<ShadowFigures>,
     #[serde(skip)]
     metrics: Metrics,
 }
@@ -49,6 +51,7 @@ impl Report {
         prompt_tokens: usize,
         generated: &Generated,
         arguments: &EngineArguments,
+        shadows: Vec<ShadowFigures>,
     ) -> Self {
         let metrics = *session.metrics();
         let (total, decode) = (metrics.total(), metrics.decode);
@@ -72,6 +75,7 @@ impl Report {
             engine: EngineFigures::new(session.engine(), arguments),
             prefill: (&metrics.prefill).into(),
             decode: (&decode).into(),
+            shadows,
             metrics,
         }
     }
@@ -100,6 +104,7 @@ impl Report {
             ("io wait", format!("{:.3} s in all, {wait} of decoding", self.io_wait_s)),
             ("read rate", rate(self.read_gb_s, "GB/s")),
         ];
+        rows.extend(shadows::rows(&self.shadows, self.decode.is_empty()));
         rows.extend(self.engine.rows());
         let cached = self.engine.reader_mode == "buffered";
         format!("{}\n\n{}", table(&rows), verdict(&self.metrics, cached))

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use slotstream::core::CancelToken;
+use slotstream::core::{CancelToken, SessionId};
 use slotstream::{Engine, Error};
+use slotstream_replay::{Recording, Requests};
 
 use super::Arguments;
 use crate::prompt::read_text;
@@ -25,8 +26,22 @@ pub(super) struct Window {
 
 /// A text before it is tokens of this model.
 pub(super) enum Source {
-    Ids { tensor: String, width: usize, ids: Vec<u32> },
-    Text { path: PathBuf, text: String, window: Option<usize>, stride: Option<usize> },
+    Ids {
+        tensor: String,
+        width: usize,
+        ids: Vec<u32>,
+    },
+    Text {
+        path: PathBuf,
+        text: String,
+        window: Option<usize>,
+        stride: Option<usize>,
+    },
+    /// The tokens of each session of a trace.
+    Sessions {
+        path: PathBuf,
+        sessions: Vec<Vec<u32>>,
+    },
 }
 
 impl Source {
@@ -46,6 +61,10 @@ impl Source {
             let (window, stride) = (arguments.window, arguments.stride);
             return Ok(Self::Text { path: path.clone(), text, window, stride });
         }
+        if let Some(path) = &arguments.tokens_of {
+            let sessions = sessions(&Recording::open(path)?.requests()?);
+            return Ok(Self::Sessions { path: path.clone(), sessions });
+        }
         let found = match &arguments.windows {
             Some(what) => read_windows(what)?,
             None => read_windows(&held_out().to_string_lossy())?,
@@ -58,8 +77,9 @@ impl Source {
     }
 
     /// Tokens of the longest window, where that is known before the model is loaded.
-    pub(super) const fn longest(&self) -> Option<usize> {
+    pub(super) fn longest(&self) -> Option<usize> {
         match self {
+            Self::Sessions { sessions, .. } => sessions.iter().map(Vec::len).max(),
             Self::Ids { width, .. } => Some(*width),
             Self::Text { window, .. } => *window,
         }
@@ -72,7 +92,17 @@ impl Source {
         cancel: &CancelToken,
     ) -> Result<Vec<Window>, Failure> {
         let context = engine.context();
+        let most = arguments.first.map_or(usize::MAX, |first| first.saturating_add(arguments.skip));
         let (name, tokens, window, stride) = match self {
+            Self::Sessions { path, sessions } => {
+                let length = sessions.iter().map(Vec::len).max().unwrap_or(0);
+                legal("the longest session", length, context, "the context")?;
+                let windows = sessions.into_iter().filter(|tokens| tokens.len() > 1);
+                let windows =
+                    windows.map(|tokens| Window { predictions: tokens.len() - 1, tokens });
+                let windows = windows.take(most).collect();
+                return some(windows, arguments.skip, path.display().to_string(), length);
+            }
             Self::Ids { tensor, width, ids } => (tensor, ids, width, width),
             Self::Text { path, text, window, stride } => {
                 let tokenizer = engine.tokenizer()?;
@@ -82,21 +112,54 @@ impl Source {
                 (path.display().to_string(), tokens, window, stride.unwrap_or(window))
             }
         };
-        let legal = |option, value: usize, most: usize, what: &str| {
-            if value <= most {
-                return Ok(());
-            }
-            let (value, expected) = (value.to_string(), format!("at most {what} ({most})"));
-            Err(Failure::Option { option, value, expected })
-        };
         legal("window", window, context, "the context")?;
         legal("--stride", stride, window, "the window")?;
-        let windows = cut(&tokens, window, stride, arguments.first.unwrap_or(usize::MAX));
-        if windows.is_empty() {
-            return Err(Failure::NothingToScore { what: name, tokens: tokens.len() });
-        }
-        Ok(windows)
+        let windows = cut(&tokens, window, stride, most);
+        some(windows, arguments.skip, name, tokens.len())
     }
+}
+
+fn legal(option: &'static str, value: usize, most: usize, what: &str) -> Result<(), Failure> {
+    if value <= most {
+        return Ok(());
+    }
+    let (value, expected) = (value.to_string(), format!("at most {what} ({most})"));
+    Err(Failure::Option { option, value, expected })
+}
+
+/// The windows but the first `skip`. `what` has so many tokens, all windows together or the
+/// longest.
+fn some(
+    mut windows: Vec<Window>,
+    skip: usize,
+    what: String,
+    tokens: usize,
+) -> Result<Vec<Window>, Failure> {
+    match windows.len() {
+        0 => Err(Failure::NothingToScore { what, tokens }),
+        all => {
+            legal("--skip", skip, all - 1, "one less than there are windows")?;
+            Ok(windows.split_off(skip))
+        }
+    }
+}
+
+/// The tokens of each session, in the order in which the sessions began. A pass that ran again
+/// from an earlier position replaces what was there.
+fn sessions(requests: &Requests) -> Vec<Vec<u32>> {
+    let mut known: Vec<SessionId> = Vec::new();
+    let mut sessions: Vec<Vec<u32>> = Vec::new();
+    for pass in requests.passes() {
+        let step = pass.step();
+        let at = known.iter().position(|id| *id == step.session).unwrap_or_else(|| {
+            known.push(step.session);
+            sessions.push(Vec::new());
+            sessions.len() - 1
+        });
+        sessions[at].truncate(usize::try_from(step.position).unwrap_or(usize::MAX));
+        sessions[at].extend_from_slice(step.tokens);
+    }
+    sessions
 }
 
 /// The held-out windows: of the repository that this was built from, else below the current

@@ -265,6 +265,37 @@ fn a_recorded_run_replays_exactly_and_says_the_same() {
 }
 
 #[test]
+fn shadows_count_and_change_nothing() {
+    let flags = ["--max-tokens", "24", "--slots", "100"];
+    let plain = generated(&[&flags[..], &["--json"]].concat());
+    let names = "clock,lru@30%,opt,opt@2routes,per-layer-counts:warm-up=4:lfu:half-life=8";
+    let object = generated(&[&flags[..], &["--json", "--shadow", names]].concat());
+    assert_eq!(ids(&object), ids(&plain));
+    assert_eq!(plain["shadows"], serde_json::json!([]));
+    let shadows = object["shadows"].as_array().expect("a list");
+    let named: Vec<&str> = shadows.iter().filter_map(|shadow| shadow["policy"].as_str()).collect();
+    assert_eq!(named.join(","), names);
+    let slots: Vec<u64> = shadows.iter().filter_map(|shadow| shadow["slots"].as_u64()).collect();
+    assert_eq!(slots, [100, 201, 100, 144, 100]);
+    // The shadow of the engine's own policy counts as the engine does.
+    for phase in ["prefill", "decode"] {
+        for count in ["hits", "misses", "hit_rate", "token_hit_rate"] {
+            assert_eq!(shadows[0][phase][count], object[phase][count], "{phase} {count}");
+        }
+    }
+    let misses = |shadow: usize| {
+        let of = |phase: &str| shadows[shadow][phase]["misses"].as_u64().expect("a count");
+        of("prefill") + of("decode")
+    };
+    assert!(misses(2) < misses(0) && misses(2) < misses(4) && misses(3) < misses(2));
+    let (text, result) = output(run, &[&flags[..], &["--shadow", "lru@30%"]].concat());
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    assert!(text.contains("\nshadow          lru@30% with 201 slots: hit rate "), "{text}");
+    assert_user_error(run, &["--shadow", "lru@1%x"], "is no size of a pool");
+    assert_user_error(run, &["--shadow", "per-layer:lru@30"], "the policy needs 72 slots");
+}
+
+#[test]
 fn a_cancelled_run_shows_the_figures_so_far() {
     let cancel_at_write = |arguments: &[&str], writes: usize| {
         let mut out = Cancelling { bytes: Vec::new(), left: writes, cancel: Default::default() };

@@ -83,6 +83,36 @@ fn windows_are_recorded() {
     assert!(windows > 1 && sessions.len() == windows, "{windows} windows, sessions {sessions:?}");
 }
 
+/// A trace has the tokens that made it: running them again gives its routes.
+#[test]
+fn the_tokens_of_a_trace_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, trace) = (folder.path().join("text.txt"), folder.path().join("run.trace"));
+    let again = folder.path().join("again.trace");
+    fs::write(&text, "# Closures\n\nA closure is a function.").unwrap();
+    let [text, trace, again] = [&text, &trace, &again].map(|path| path.to_str().expect("UTF-8"));
+    let record = ["--text", text, "--window", "8", "--quiet", "--chunk", "1", "--trace", trace];
+    let first = scored(&record);
+    let tokens = ["--tokens-of", trace, "--quiet", "--chunk", "1", "--trace"];
+    let second = scored(&[&tokens[..], &[again, "--trace-detail"]].concat());
+    assert_eq!(first["windows"], second["windows"]);
+    let routes = |path: &str| -> Vec<(Vec<u32>, Vec<u16>)> {
+        let requests = slotstream_replay::Recording::open(path).unwrap().requests().unwrap();
+        let all = requests.passes().map(|pass| {
+            let ids = pass.visits().flat_map(|visit| visit.ids().iter().map(|id| id.get()));
+            (pass.step().tokens.to_vec(), ids.collect())
+        });
+        all.collect()
+    };
+    assert!(routes(trace).len() > 8);
+    assert_eq!(routes(trace), routes(again));
+    let windows = first["windows"].as_array().expect("a list");
+    let middle = scored(&[&tokens[..], &[again, "--skip", "1", "--first", "1"]].concat());
+    assert_eq!(middle["windows"].as_array().expect("a list"), &windows[1..2]);
+    let skip = windows.len().to_string();
+    assert_user_error(run, &["--tokens-of", trace, "--skip", &skip], "--skip = ");
+}
+
 #[test]
 fn every_mistake_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,6 +138,12 @@ fn every_mistake_is_named() {
         (&["--text", text, "--stride", "0"], "--stride = 0"),
         (&["--text", text, "--window", "8192"], "context = 8192"),
         (&["--first", "0"], "--first = 0"),
+        (&["--skip", "10"], "at most one less than there are windows (9)"),
+        (&["--tokens-of", "no/such/trace"], "no/such/trace"),
+        (&["--tokens-of", text, "--text", text], "cannot be used with"),
+        (&["--shadow", "cloc"], "no eviction policy is called \"cloc\""),
+        (&["--shadow", "lru@0"], "\"0\" is no size of a pool"),
+        (&["--shadow", "clock,per-layer:lru@30"], "--shadow = per-layer:lru@30"),
         (&["--context", "100"], "window = 2048"),
         (&["--model", random], "the vocabulary has"),
     ] {

@@ -6,6 +6,7 @@ use slotstream::cache::{parse_policy, policy_names};
 use slotstream::io::ReaderKind;
 use slotstream::ops::HostOps;
 use slotstream::{EngineBuilder, Sizing};
+use slotstream_replay::{Shadows, Shared, all_policies};
 
 use crate::rig::{builder, chain, golden, greedy, session};
 
@@ -50,6 +51,34 @@ fn every_policy_and_pool_size() {
 /// Whether the pool has fewer than 72 slots: 12 layers, 6 experts a token.
 fn is_below_a_route(sizing: Sizing) -> bool {
     matches!(sizing, Sizing::Slots(..72)) || matches!(sizing, Sizing::Share(share) if share <= 0.1)
+}
+
+#[test]
+fn shadows_of_every_policy() {
+    let shadows = Shared::new(Shadows::new());
+    let names = all_policies();
+    shadows.with(|shadows| {
+        for name in &names {
+            shadows.add_named(name).expect("known");
+        }
+    });
+    let slots = Sizing::Slots(150);
+    let engine = builder().sizing(slots).sink(Box::new(shadows.clone())).build().expect("builds");
+    let tokens = greedy(&mut session(&engine), &golden("p1.input_ids"), TOKENS);
+    assert_eq!(tokens, expected());
+    let counters = engine.inspect(|experts| *experts.pool().counters());
+    shadows.with(|shadows| {
+        let reports = shadows.reports().expect("replays");
+        assert_eq!(reports.len(), names.len());
+        for report in &reports {
+            assert!(report.fault.is_none(), "{report:?}");
+            let (own, engines) = (report.counters.decode, counters.decode);
+            assert_eq!(own.hits + own.misses, engines.hits + engines.misses, "{report:?}");
+            if report.name == "clock" {
+                assert_eq!((own, report.counters.prefill), (engines, counters.prefill));
+            }
+        }
+    });
 }
 
 #[test]
