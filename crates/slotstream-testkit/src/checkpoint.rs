@@ -8,12 +8,15 @@
 pub mod damage;
 pub mod edit;
 mod error;
+mod meter;
 mod norms;
 mod random;
+mod routers;
 mod shard;
 mod spec;
 mod vision;
 
 pub use error::WriteError;
 pub use norms::rewrite_raw_norms;
-pub use spec::{CheckpointSpec, SpecTensor, small_config};
+pub use routers::RouterSkew;
+pub use spec::{CheckpointSpec, SpecTensor, published_config, small_config};

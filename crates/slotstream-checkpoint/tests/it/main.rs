@@ -11,7 +11,6 @@ mod variants;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
 
@@ -24,15 +23,6 @@ fn random_fixture() -> PathBuf {
 /// The small trained model of the examples.
 fn tiny_model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/models/tiny-moe")
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).expect("readable")).expect("JSON")
-}
-
-/// The config of the published checkpoint.
-fn real_config() -> Value {
-    read_json(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/real_config.json"))
 }
 
 /// Reads files with positional reads.

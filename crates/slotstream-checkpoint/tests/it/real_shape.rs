@@ -7,13 +7,13 @@ use slotstream_checkpoint::{
     Checkpoint, LayerType, OutputGate, TensorClass, verify_ngram_constants,
 };
 use slotstream_core::{AffineFormat, ExpertIdx, ExpertKey, FileId, LayerIdx};
-use slotstream_testkit::checkpoint::CheckpointSpec;
+use slotstream_testkit::checkpoint::{CheckpointSpec, published_config};
 
-use crate::{Files, real_config};
+use crate::Files;
 
 fn open() -> (tempfile::TempDir, Checkpoint) {
     let folder = tempfile::tempdir().expect("a folder");
-    CheckpointSpec::new(real_config()).write_sparse(folder.path()).expect("written");
+    CheckpointSpec::new(published_config()).write_sparse(folder.path()).expect("written");
     let start = Instant::now();
     let checkpoint = Checkpoint::open(folder.path()).expect("legal");
     let took = start.elapsed();

@@ -38,6 +38,13 @@ pub enum WriteError {
         /// What the parser says.
         source: serde_json::Error,
     },
+    /// Whoever watched the progress ended it.
+    #[error("writing {} was given up: what is there is no legal checkpoint", path.display())]
+    #[non_exhaustive]
+    Cancelled {
+        /// The folder.
+        path: PathBuf,
+    },
     /// What was to be changed is not there: the folder is not the one that was expected.
     #[error("{} holds no `{what}` to change", path.display())]
     #[non_exhaustive]
@@ -82,6 +89,7 @@ impl WriteError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } => ErrorKind::Transient,
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::Source { source, .. } => source.kind(),
             Self::Json { .. } => ErrorKind::Corrupt,
             Self::NormDtype { .. } | Self::Nothing { .. } => ErrorKind::User,

@@ -5,7 +5,7 @@ use std::io::Write;
 use slotstream_checkpoint::{Dtype, NgramConstants};
 use slotstream_core::f32_to_bf16;
 
-use super::SpecTensor;
+use super::{RouterSkew, SpecTensor};
 
 /// A small deterministic generator (splitmix64).
 pub(crate) struct Random(u64);
@@ -35,25 +35,33 @@ impl Random {
     }
 }
 
-/// Writes the bytes of a tensor.
-pub(crate) fn fill(
-    tensor: &SpecTensor,
-    constants: Option<&NgramConstants>,
-    seed: u64,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
-    let name = tensor.name.as_str();
-    match tensor.dtype {
-        Dtype::I64 => write_constants(name, constants, out),
-        Dtype::U32 => {
-            let mut random = Random::of(seed, name);
-            for _ in 0..tensor.len / 4 {
-                let word = (random.next() >> 32) as u32;
-                out.write_all(&word.to_le_bytes())?;
+/// What random weights depend on.
+pub(crate) struct Weights<'a> {
+    pub(crate) seed: u64,
+    pub(crate) constants: Option<&'a NgramConstants>,
+    pub(crate) routers: Option<&'a RouterSkew>,
+}
+
+impl Weights<'_> {
+    /// Writes the bytes of a tensor.
+    pub(crate) fn fill(&self, tensor: &SpecTensor, out: &mut dyn Write) -> std::io::Result<()> {
+        let name = tensor.name.as_str();
+        match (tensor.dtype, self.routers) {
+            (Dtype::I64, _) => write_constants(name, self.constants, out),
+            (Dtype::U32, _) => {
+                let mut random = Random::of(self.seed, name);
+                for _ in 0..tensor.len / 4 {
+                    let word = (random.next() >> 32) as u32;
+                    out.write_all(&word.to_le_bytes())?;
+                }
+                Ok(())
             }
-            Ok(())
+            (_, Some(skew)) if name.ends_with(".mlp.gate.weight") => {
+                let rows = skew.rows(name, self.seed);
+                write_floats(tensor, self.seed, Some(&rows), out)
+            }
+            _ => write_floats(tensor, self.seed, None, out),
         }
-        _ => write_floats(tensor, seed, out),
     }
 }
 
@@ -73,7 +81,13 @@ pub(crate) fn write_constants(
     values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }
 
-fn write_floats(tensor: &SpecTensor, seed: u64, out: &mut dyn Write) -> std::io::Result<()> {
+/// Writes floats; `rows` are factors of a matrix's rows, 1 where there are none.
+fn write_floats(
+    tensor: &SpecTensor,
+    seed: u64,
+    rows: Option<&[f32]>,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let name = tensor.name.as_str();
     let mut next: Box<dyn FnMut() -> f32> =
         if let Some(module) = name.strip_suffix(".scales").or(name.strip_suffix(".biases")) {
@@ -87,8 +101,12 @@ fn write_floats(tensor: &SpecTensor, seed: u64, out: &mut dyn Write) -> std::io:
             let (low, high) = range_of(tensor);
             Box::new(move || random.within(low, high))
         };
-    for _ in 0..tensor.len / 2 {
-        out.write_all(&f32_to_bf16(next()).to_le_bytes())?;
+    let width = tensor.shape.last().copied().unwrap_or(1).max(1);
+    for row in 0..tensor.len / 2 / width {
+        let factor = rows.and_then(|rows| rows.get(row as usize)).copied().unwrap_or(1.0);
+        for _ in 0..width {
+            out.write_all(&f32_to_bf16(factor * next()).to_le_bytes())?;
+        }
     }
     Ok(())
 }

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use slotstream_checkpoint::{Dtype, NgramConstants, TextConfig, expected_tensors};
 
-use super::random::{self, Random};
+use super::meter::Meter;
+use super::random::{self, Random, Weights};
+use super::routers::RouterSkew;
 use super::shard::{Entry, write_shard};
 use super::{WriteError, vision};
 
@@ -37,6 +40,16 @@ pub struct SpecTensor {
 #[must_use]
 pub fn small_config() -> Value {
     serde_json::from_str(include_str!("small_config.json")).expect("it is JSON")
+}
+
+/// The `config.json` of the published checkpoint: 48 layers of 512 experts, top-10, records of
+/// 2,764,800 bytes, an n-gram table of 32 GB.
+///
+/// # Panics
+/// Never: the text is a part of this crate.
+#[must_use]
+pub fn published_config() -> Value {
+    serde_json::from_str(include_str!("published_config.json")).expect("it is JSON")
 }
 
 /// Describes a checkpoint folder by a `config.json` and how its files are cut.
@@ -69,6 +82,7 @@ pub struct CheckpointSpec {
     prefix: bool,
     index: bool,
     odd_starts: bool,
+    routers: Option<RouterSkew>,
 }
 
 impl CheckpointSpec {
@@ -82,6 +96,7 @@ impl CheckpointSpec {
             prefix: true,
             index: true,
             odd_starts: false,
+            routers: None,
         }
     }
 
@@ -117,6 +132,13 @@ impl CheckpointSpec {
     #[must_use]
     pub const fn odd_starts(mut self) -> Self {
         self.odd_starts = true;
+        self
+    }
+
+    /// Random routers prefer some experts; without this all are alike.
+    #[must_use]
+    pub fn routers(mut self, skew: RouterSkew) -> Self {
+        self.routers = Some(skew);
         self
     }
 
@@ -161,7 +183,7 @@ impl CheckpointSpec {
     /// # Errors
     /// [`WriteError::Source`] when the config is not legal, [`WriteError::Io`].
     pub fn write_sparse(&self, folder: &Path) -> Result<(), WriteError> {
-        self.write(folder, None)
+        self.write(folder, None, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Writes the folder with random weights: norms near one (one is added), matrices that keep
@@ -171,7 +193,22 @@ impl CheckpointSpec {
     /// # Errors
     /// [`WriteError::Source`] when the config is not legal, [`WriteError::Io`].
     pub fn write_random(&self, folder: &Path, seed: u64) -> Result<(), WriteError> {
-        self.write(folder, Some(seed))
+        self.write_random_with(folder, seed, |_| ControlFlow::Continue(()))
+    }
+
+    /// The same, and tells how many bytes of payload were written so far, about once a MiB. The
+    /// memory it takes does not depend on the size of the checkpoint.
+    ///
+    /// # Errors
+    /// As [`write_random`](Self::write_random); [`WriteError::Cancelled`] when `progress` breaks.
+    /// What was written by then stays, and is no legal checkpoint.
+    pub fn write_random_with(
+        &self,
+        folder: &Path,
+        seed: u64,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), WriteError> {
+        self.write(folder, Some(seed), &mut progress)
     }
 
     fn text_config(&self) -> Result<TextConfig, WriteError> {
@@ -180,7 +217,12 @@ impl CheckpointSpec {
             .map_err(|e| WriteError::source_of(path, e))
     }
 
-    fn write(&self, folder: &Path, seed: Option<u64>) -> Result<(), WriteError> {
+    fn write(
+        &self,
+        folder: &Path,
+        seed: Option<u64>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), WriteError> {
         fs::create_dir_all(folder).map_err(|e| WriteError::io(folder, "create", e))?;
         let config = self.text_config()?;
         let constants = config
@@ -189,16 +231,23 @@ impl CheckpointSpec {
             .map(|ple| NgramConstants::from_config(&config, ple))
             .transpose()
             .map_err(|e| WriteError::source_of(&config.path, e))?;
+        let weights = seed.map(|seed| Weights {
+            seed,
+            constants: constants.as_ref(),
+            routers: self.routers.as_ref(),
+        });
         let (mut map, mut total) = (BTreeMap::new(), 0);
+        let mut meter = Meter::new(progress);
         for (number, mut group) in (1_usize..).zip(cut(self.tensors()?, self.file_limit)) {
             group.sort_by_key(|tensor| Random::of(0, &tensor.name).next());
             let name = format!("model-{number:05}.safetensors");
             let path = folder.join(&name);
             let entries: Vec<_> = group.iter().map(SpecTensor::entry).collect();
-            write_shard(&path, &entries, self.odd_starts, |i, out| match seed {
-                Some(seed) => random::fill(&group[i], constants.as_ref(), seed, out),
+            let shard = write_shard(&path, &entries, self.odd_starts, |i, out| match &weights {
+                Some(weights) => meter.watch(out, |out| weights.fill(&group[i], out)),
                 None => random::write_constants(&group[i].name, constants.as_ref(), out),
-            })?;
+            });
+            shard.map_err(|error| meter.cause(folder, error))?;
             total += fs::metadata(&path).map_err(|e| WriteError::io(&path, "measure", e))?.len();
             map.extend(group.into_iter().map(|tensor| (tensor.name, name.clone())));
         }
