@@ -4,10 +4,13 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use slotstream_checkpoint::CheckpointError;
 use slotstream_core::ErrorKind;
 use slotstream_replay::{ReplayError, TraceError};
 
-use crate::{Place, TokenFileError};
+use slotstream_testkit::checkpoint::WriteError;
+
+use crate::{Place, TokenFileError, show_size};
 
 /// Why an example ended early.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,30 @@ pub enum Failure {
     /// A replay.
     #[error(transparent)]
     Replay(ReplayError),
+    /// A checkpoint that cannot be written.
+    #[error(transparent)]
+    Checkpoint(WriteError),
+    /// A config of no legal checkpoint.
+    #[error("no checkpoint can be written of this config")]
+    #[non_exhaustive]
+    Unwritable {
+        /// What is wrong with it.
+        source: Box<CheckpointError>,
+    },
+    /// A disk without enough room.
+    #[error(
+        "{} has {} free and {} are needed: make room, or ask for less",
+        path.display(), show_size(*free), show_size(*needed)
+    )]
+    #[non_exhaustive]
+    Space {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// A file that was to be written.
     #[error("{} cannot be written", path.display())]
     #[non_exhaustive]
@@ -130,6 +157,8 @@ impl Failure {
             Self::Tokens(error) => error.kind(),
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
+            Self::Checkpoint(error) => error.kind(),
+            Self::Unwritable { source } => source.kind(),
             Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
                 ErrorKind::Transient
             }
@@ -223,6 +252,12 @@ fn printable(text: &str) -> String {
 impl From<slotstream::Error> for Failure {
     fn from(error: slotstream::Error) -> Self {
         Self::Engine(error)
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        Self::Checkpoint(error)
     }
 }
 

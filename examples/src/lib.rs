@@ -30,6 +30,8 @@ pub mod replay;
 #[cfg(feature = "engine")]
 mod shadows;
 mod size;
+pub mod synthesize;
+mod text_file;
 mod token_file;
 
 #[cfg(feature = "engine")]

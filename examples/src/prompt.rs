@@ -1,8 +1,6 @@
 //! The prompt: flags, reading, and whether it fits the model.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgGroup, Args};
@@ -13,6 +11,7 @@ use slotstream::text::{ChatOptions, Message};
 use slotstream_core::{CancelToken, ErrorKind};
 
 use crate::Failure;
+use crate::text_file::read_text;
 
 /// The most that is read of a prompt file.
 const PROMPT_LIMIT: u64 = 64 << 20;
@@ -124,18 +123,6 @@ impl Room {
             }
         }
     }
-}
-
-/// Reads a UTF-8 text of at most `limit` bytes.
-pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String, Failure> {
-    let failed = |source| Failure::TextFile { path: path.into(), source };
-    let mut text = String::new();
-    let file = File::open(path).map_err(failed)?;
-    let read = file.take(limit + 1).read_to_string(&mut text).map_err(failed)?;
-    if read as u64 > limit {
-        return Err(Failure::TextTooLarge { path: path.into(), limit });
-    }
-    Ok(text)
 }
 
 /// A list of token ids, separated by commas or spaces.

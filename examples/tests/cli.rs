@@ -19,6 +19,8 @@ mod program;
 mod refusals;
 #[path = "cli/replay.rs"]
 mod replay;
+#[path = "cli/synthesize.rs"]
+mod synthesize;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -41,6 +43,16 @@ fn bundled() -> PathBuf {
 fn golden_ids(name: &str) -> Vec<u32> {
     let what = format!("{}:{name}", fixture("tiny-moe/golden.safetensors").display());
     slotstream_examples::read_windows(&what).unwrap().ids
+}
+
+/// A path as an argument.
+fn utf8(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// The tokens of a generation.
+fn ids(object: &Value) -> Vec<u32> {
+    serde_json::from_value(object["tokens"].clone()).expect("ids")
 }
 
 fn comma_separated(ids: &[u32]) -> String {

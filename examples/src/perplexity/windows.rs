@@ -7,7 +7,7 @@ use slotstream::{Engine, Error};
 use slotstream_replay::{Recording, Requests};
 
 use super::Arguments;
-use crate::prompt::read_text;
+use crate::text_file::read_text;
 use crate::{Failure, read_windows};
 
 /// Held-out windows of the bundled model, seen from the repository's root.

@@ -9,18 +9,13 @@ use slotstream_examples::{Console, Ended};
 use slotstream_replay::{ExactReplay, Requests, TraceHeader, TraceReader};
 
 use super::{
-    assert_user_error, bundled, comma_separated, fixture, golden_ids, last_object, output,
+    assert_user_error, bundled, comma_separated, fixture, golden_ids, ids, last_object, output,
 };
 
 fn generated(arguments: &[&str]) -> Value {
     let (text, result) = output(run, arguments);
     assert!(matches!(result, Ok(Ended::Done)), "{arguments:?}: {result:?}");
     last_object(&text)
-}
-
-fn ids(object: &Value) -> Vec<u32> {
-    let tokens = object["tokens"].as_array().expect("a list").iter();
-    tokens.map(|token| token.as_u64().expect("an id") as u32).collect()
 }
 
 #[test]

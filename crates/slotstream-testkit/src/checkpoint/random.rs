@@ -48,14 +48,7 @@ impl Weights<'_> {
         let name = tensor.name.as_str();
         match (tensor.dtype, self.routers) {
             (Dtype::I64, _) => write_constants(name, self.constants, out),
-            (Dtype::U32, _) => {
-                let mut random = Random::of(self.seed, name);
-                for _ in 0..tensor.len / 4 {
-                    let word = (random.next() >> 32) as u32;
-                    out.write_all(&word.to_le_bytes())?;
-                }
-                Ok(())
-            }
+            (Dtype::U32, _) => write_bits(Random::of(self.seed, name), tensor.len, out),
             (_, Some(skew)) if name.ends_with(".mlp.gate.weight") => {
                 let rows = skew.rows(name, self.seed);
                 write_floats(tensor, self.seed, Some(&rows), out)
@@ -63,6 +56,21 @@ impl Weights<'_> {
             _ => write_floats(tensor, self.seed, None, out),
         }
     }
+}
+
+/// Writes random bits, a chunk at a time: they are nearly all of a checkpoint.
+fn write_bits(mut random: Random, len: u64, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut chunk = [0; 1 << 15];
+    let mut left = len;
+    while left > 0 {
+        let now = left.min(chunk.len() as u64) as usize;
+        for word in chunk[..now].chunks_mut(8) {
+            word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
+        }
+        out.write_all(&chunk[..now])?;
+        left -= now as u64;
+    }
+    Ok(())
 }
 
 /// Writes the values of a hash constant; nothing for other names.

@@ -23,7 +23,9 @@ pub struct RouterSkew {
 
 impl RouterSkew {
     /// Routers over `experts` experts, `top_k` a token, whose busiest tenth of the experts serves
-    /// about `top_tenth` of the lookups: from what equal experts would serve up to nearly all.
+    /// about `top_tenth` of the lookups, or as near to it as such routers come: from what equal
+    /// experts would serve to nearly all where a tenth of them is many times the top-k, to about
+    /// half where it is not. [`top_tenth`](Self::top_tenth) says what came out.
     /// Found by drawing tokens with independent, normally distributed inputs; in a model, inputs
     /// have directions that they prefer, so a run may come out more skewed. `None` unless
     /// `top_tenth` is within 0 and 1 and there are more experts than `top_k`.
@@ -34,9 +36,13 @@ impl RouterSkew {
             return None;
         }
         let normals = normals(TOKENS * experts);
-        let (mut low, mut high) = (0.0_f64, 4.0_f64);
         let at = |exponent: f64| Self::new(experts, top_k, exponent, &normals);
-        for _ in 0..24 {
+        // The share grows with the exponent until a handful of experts outshines all others: half
+        // of the time their logits are negative, and somebody else is chosen.
+        let coarse = (0..=16).map(|n| at(0.25 * f64::from(n)));
+        let most = coarse.max_by(|a, b| a.top_tenth.total_cmp(&b.top_tenth))?;
+        let (mut low, mut high) = (0.0_f64, most.exponent);
+        for _ in 0..20 {
             let middle = f64::midpoint(low, high);
             if at(middle).top_tenth < top_tenth { low = middle } else { high = middle }
         }
@@ -108,6 +114,8 @@ mod tests {
             assert!((skew.top_tenth() - share).abs() < 0.03, "{share}: {}", skew.top_tenth());
             assert!(skew.exponent() > 0.0 && skew.sizes[0] == 1.0);
         }
+        let few = RouterSkew::fit(56, 6, 0.9).expect("legal");
+        assert!((0.4..0.6).contains(&few.top_tenth()), "{few:?}");
         let rows = RouterSkew::fit(64, 4, 0.5).expect("legal").rows("a", 1);
         let mut sorted = rows.clone();
         sorted.sort_by(|a, b| b.total_cmp(a));

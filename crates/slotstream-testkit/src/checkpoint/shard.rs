@@ -44,7 +44,7 @@ pub(crate) fn write_shard(
     let mut write = || -> std::io::Result<()> {
         let file = File::create(path)?;
         file.set_len(start + end)?;
-        let mut file = BufWriter::new(file);
+        let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(&(text.len() as u64).to_le_bytes())?;
         file.write_all(text.as_bytes())?;
         let mut at = start;

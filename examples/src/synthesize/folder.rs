@@ -1,0 +1,82 @@
+//! A folder that appears when it is complete.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+
+/// Room that is left free beyond the payload: headers, index, the file system's own books.
+const SPARE: u64 = 64 << 20;
+
+/// Refuses a folder that is there already, or for which there is no room.
+pub(super) fn check(folder: &Path, bytes: u64) -> Result<(), Failure> {
+    for path in [folder, &part(folder)] {
+        if path.symlink_metadata().is_ok() {
+            return Err(Failure::Option {
+                option: "--out",
+                value: path.display().to_string(),
+                expected: "a folder that is not there yet: remove it, or name another".into(),
+            });
+        }
+    }
+    let parent = parent(folder);
+    let failed = |source: rustix::io::Errno| Failure::File {
+        path: parent.clone(),
+        source: io::Error::from(source),
+    };
+    let space = rustix::fs::statvfs(&parent).map_err(failed)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let needed = bytes.saturating_add(SPARE);
+    if needed > free {
+        return Err(Failure::Space { path: parent, needed, free });
+    }
+    Ok(())
+}
+
+/// A folder under a name of its own that goes unless it is finished.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    part: PathBuf,
+    folder: PathBuf,
+}
+
+impl Unfinished {
+    /// Makes `FOLDER.part`.
+    pub(super) fn begin(folder: &Path) -> Result<Self, Failure> {
+        let part = part(folder);
+        fs::create_dir(&part).map_err(|source| Failure::File { path: part.clone(), source })?;
+        Ok(Self { part, folder: folder.into() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.part
+    }
+
+    /// Gives it its name.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        let renamed = fs::rename(&self.part, &self.folder);
+        renamed.map_err(|source| Failure::File { path: self.folder.clone(), source })
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // After `finish` it is gone by that name; whatever else fails here cannot be helped.
+        let _ = fs::remove_dir_all(&self.part);
+    }
+}
+
+fn part(folder: &Path) -> PathBuf {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// The folder that holds `folder`.
+fn parent(folder: &Path) -> PathBuf {
+    match folder.parent() {
+        Some(parent) if parent != Path::new("") => parent.into(),
+        _ => ".".into(),
+    }
+}
