@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use slotstream_benches::processor_time;
 use slotstream_cache::Clock;
 use slotstream_core::{
     EventSink, ExpertIdx, Geometry, LayerIdx, PassId, Phase, Routing, SessionId, Step,
@@ -60,19 +60,14 @@ fn run(bytes: &[u8], slots: usize) -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, Box<dyn Error>>>()?;
     for call in [1, TOP_K] {
         let requests = requests(&keys, call)?;
-        let (begun, used) = (Instant::now(), processor_time()?);
+        let (begun, used) = (Instant::now(), processor_time());
         let run = Simulation::new(slots).unfloored().run(&requests, Clock::new())?;
-        let (elapsed, used) = (begun.elapsed(), processor_time()? - used);
+        let (elapsed, used) = (begun.elapsed(), processor_time() - used);
         let speed = |time: Duration| keys.len() as f64 / time.as_secs_f64() / 1e6;
         let misses = run.count(Phases::All).lookups.misses;
         writeln!(std::io::stdout(), "{call} {misses} {:.3} {:.3}", speed(elapsed), speed(used))?;
     }
     Ok(())
-}
-
-/// What this process has used of the processors: other processes do not lengthen it.
-fn processor_time() -> Result<Duration, Box<dyn Error>> {
-    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 
 /// The keys in calls of `call` keys: each call a pass.
