@@ -27,6 +27,8 @@ struct Head {
     label: String,
     about: String,
     ceiling: Option<f64>,
+    /// Slots of a token's route; of keys there are none.
+    route: Option<usize>,
 }
 
 /// A table beside the rows.
@@ -76,7 +78,9 @@ impl<'a> Output<'a> {
 
     /// All rows of a source were added; this is what a pool of all records would count.
     pub(super) fn ceiling(&mut self, source: &Source, run: &Run) {
+        let geometry = source.requests.geometry();
         self.traces.push(Head {
+            route: (!source.keys).then(|| geometry.layers() * geometry.top_k()),
             label: source.label.clone(),
             about: source.describe(),
             ceiling: run.count(self.arguments.phases()).hit_rate(),
@@ -120,6 +124,12 @@ impl<'a> Output<'a> {
             .measure(self.arguments.measured())
             .logarithmic(self.arguments.log)
             .ceiling((!ceilings.is_empty()).then_some(mean));
+        let mut routes = self.traces.iter().map(|head| head.route);
+        if let Some(Some(route)) = routes.next()
+            && routes.all(|other| other == Some(route))
+        {
+            chart = chart.routes_of(route);
+        }
         let [plain, mixed] = &self.sums;
         for (report, ending) in [(plain, ""), (mixed, " shuffled")] {
             for (policy, points) in report.curves() {
