@@ -32,6 +32,53 @@ pub enum Failure {
     /// A replay.
     #[error(transparent)]
     Replay(ReplayError),
+    /// A list of digests with a line that is none.
+    #[cfg(feature = "engine")]
+    #[error("{}, line {line}: expected {expected}, found {text:?}", path.display())]
+    #[non_exhaustive]
+    DigestList {
+        /// The list.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// How it begins.
+        text: String,
+        /// What would be legal.
+        expected: &'static str,
+    },
+    /// Files that are not those of a list of digests.
+    #[cfg(feature = "engine")]
+    #[error(
+        "{} of {files} files are not those of {}: {}; download them again",
+        wrong.len(), list.display(), wrong.join("; ")
+    )]
+    #[non_exhaustive]
+    Digests {
+        /// The list.
+        list: PathBuf,
+        /// Files in it.
+        files: usize,
+        /// What is wrong with each that is not as listed.
+        wrong: Vec<String>,
+    },
+    /// A file that cannot be read.
+    #[cfg(feature = "engine")]
+    #[error("{} cannot be read", path.display())]
+    #[non_exhaustive]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Ctrl-C.
+    #[cfg(feature = "engine")]
+    #[error("{what} was interrupted: the same command goes on where it stopped")]
+    #[non_exhaustive]
+    Interrupted {
+        /// What was being done.
+        what: &'static str,
+    },
     /// A checkpoint that cannot be written.
     #[error(transparent)]
     Checkpoint(WriteError),
@@ -159,6 +206,12 @@ impl Failure {
             Self::Replay(error) => error.kind(),
             Self::Checkpoint(error) => error.kind(),
             Self::Unwritable { source } => source.kind(),
+            #[cfg(feature = "engine")]
+            Self::Digests { .. } => ErrorKind::Corrupt,
+            #[cfg(feature = "engine")]
+            Self::Interrupted { .. } => ErrorKind::Cancelled,
+            #[cfg(feature = "engine")]
+            Self::ReadFile { .. } => ErrorKind::Transient,
             Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
                 ErrorKind::Transient
             }
