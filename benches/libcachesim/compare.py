@@ -67,12 +67,12 @@ def machine():
 
 
 def rounded(value):
-    """Three decimals of every number."""
+    """Six decimals of every number."""
     if isinstance(value, dict):
         return {name: rounded(part) for name, part in value.items()}
     if isinstance(value, list):
         return [rounded(part) for part in value]
-    return round(value, 3) if isinstance(value, float) else value
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def receipt(commit, lookups, rounds, misses, clock, processor):
