@@ -8,7 +8,7 @@
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use slotstream_benches::processor_time;
@@ -16,7 +16,7 @@ use slotstream_cache::Clock;
 use slotstream_core::{
     EventSink, ExpertIdx, Geometry, LayerIdx, PassId, Phase, Routing, SessionId, Step,
 };
-use slotstream_replay::{Phases, Requests, Simulation, Synthetic};
+use slotstream_replay::{Phases, Requests, Simulation, Synthetic, write_oracle_general};
 
 const LAYERS: u16 = 48;
 const EXPERTS: u16 = 512;
@@ -40,17 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn write(path: &str) -> Result<(), Box<dyn Error>> {
     let geometry = Geometry::new(LAYERS, EXPERTS, TOP_K)?;
     let requests = Synthetic::new(0.6, 1.6, 60.0)?.passes(4000).requests(geometry);
-    let mut file = BufWriter::new(File::create(path)?);
-    for visit in requests.passes().flat_map(|pass| pass.visits()) {
-        for expert in visit.experts() {
-            let id = u64::from(visit.layer().get()) * u64::from(EXPERTS) + u64::from(expert.get());
-            file.write_all(&0_u32.to_le_bytes())?;
-            file.write_all(&id.to_le_bytes())?;
-            file.write_all(&1_u32.to_le_bytes())?;
-            file.write_all(&(-1_i64).to_le_bytes())?;
-        }
-    }
-    Ok(file.flush()?)
+    write_oracle_general(&requests, 1, File::create(path)?)?;
+    Ok(())
 }
 
 fn run(bytes: &[u8], slots: usize) -> Result<(), Box<dyn Error>> {

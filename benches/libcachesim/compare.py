@@ -66,6 +66,15 @@ def machine():
     return {"cpu": cpu, "cores": cores, "memory": memory, "os": system, "disk": "not used"}
 
 
+def rounded(value):
+    """Six decimals of every number."""
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
 def receipt(commit, lookups, rounds, misses, clock, processor):
     median = {name: statistics.median(speeds) for name, speeds in processor.items()}
     others = {name: speed for name, speed in median.items() if name not in CALLS}
@@ -83,7 +92,7 @@ def receipt(commit, lookups, rounds, misses, clock, processor):
             "rounds": "all cases one after the other in every round",
             "policy": "clock; Clock with an initial frequency of 1",
             "libcachesim": libcachesim.__version__,
-            "load": f"{os.getloadavg()[0]:.1f} processes at the end",
+            "load": f"{os.getloadavg()[0]:.1f} processes in the last minute",
         },
         "rounds": rounds,
         "median": median,
@@ -120,7 +129,7 @@ def main():
         print(f"{call}: {ratio:.2f} times {figures['fastest of libCacheSim']}")
     if path:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps(result, indent=1) + "\n")
+            file.write(json.dumps(rounded(result), indent=1) + "\n")
     if len({misses[name] for name in misses if name != "10 a call"}) > 1:
         sys.exit("the misses differ")
 

@@ -21,6 +21,7 @@ pub mod inspect;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;
+mod policies;
 pub mod pool_view;
 #[cfg(feature = "engine")]
 mod prompt;

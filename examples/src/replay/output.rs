@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use slotstream_replay::{Chart, Figures, ReplayError, Report, Run};
+use slotstream_replay::{Chart, Count, Figures, ReplayError, Report, Run};
 
 use super::source::Source;
 use super::{Arguments, Format};
@@ -61,15 +61,14 @@ impl<'a> Output<'a> {
         }
     }
 
-    pub(super) fn run(
+    pub(super) fn row(
         &mut self,
         source: &Source,
         policy: &str,
         slots: usize,
-        run: &Run,
+        count: Count,
         exact: bool,
     ) {
-        let count = run.count(self.arguments.phases());
         let sum = &mut self.sums[usize::from(source.recording.is_none())];
         for report in [&mut self.report, sum] {
             report.push(&source.label, policy, slots, count, exact);
@@ -91,7 +90,7 @@ impl<'a> Output<'a> {
         self.sections.push(section);
     }
 
-    /// Something that the user should know, with all its causes; said once.
+    /// An error that is none of the user's, with all its causes.
     pub(super) fn note(&mut self, what: &str, error: &dyn Error) {
         let mut note = format!("{what}: {error}");
         let mut cause = error.source();
@@ -99,6 +98,11 @@ impl<'a> Output<'a> {
             note += &format!(": {why}");
             cause = why.source();
         }
+        self.say(note);
+    }
+
+    /// Something that the user should know, said once.
+    pub(super) fn say(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
