@@ -4,8 +4,10 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use slotstream_checkpoint::CheckpointError;
 use slotstream_core::ErrorKind;
 use slotstream_replay::{ReplayError, TraceError};
+use slotstream_testkit::checkpoint::WriteError;
 
 use crate::{Place, TokenFileError};
 
@@ -29,6 +31,18 @@ pub enum Failure {
     /// A replay.
     #[error(transparent)]
     Replay(ReplayError),
+    /// A checkpoint.
+    #[error(transparent)]
+    Checkpoint(CheckpointError),
+    /// The headers of the article's model.
+    #[error("the headers of the published model cannot be written into {}", folder.display())]
+    #[non_exhaustive]
+    Headers {
+        /// A temporary folder.
+        folder: PathBuf,
+        /// The reason.
+        source: WriteError,
+    },
     /// A file that was to be written.
     #[error("{} cannot be written", path.display())]
     #[non_exhaustive]
@@ -130,6 +144,8 @@ impl Failure {
             Self::Tokens(error) => error.kind(),
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
+            Self::Checkpoint(error) => error.kind(),
+            Self::Headers { source, .. } => source.kind(),
             Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
                 ErrorKind::Transient
             }
@@ -229,6 +245,12 @@ impl From<slotstream::Error> for Failure {
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Usage(error)
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
     }
 }
 
