@@ -1,5 +1,7 @@
 //! Synthetic traces and their replays, for all tables that need them.
 
+use std::ops::ControlFlow;
+
 use slotstream_core::{CancelToken, Geometry};
 use slotstream_replay::{
     Fit, Interval, Phases, Rate, ReplayError, Requests, Simulation, Summary, Synthetic, curve, fit,
@@ -138,9 +140,13 @@ pub(super) fn fitted(
     let Fit { recipe, .. } = fit(*geometry, &known.summary(geometry.layers()), 0, |at, of| {
         bar.set_length(of as u64);
         bar.set_position(at as u64);
+        if console.cancel.is_cancelled() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })?;
     bar.finish_and_clear();
-    refuse_cancelled(&console.cancel)?;
     Ok(recipe.passes(passes))
 }
 
