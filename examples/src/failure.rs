@@ -7,7 +7,6 @@ use serde::Serialize;
 use slotstream_checkpoint::CheckpointError;
 use slotstream_core::ErrorKind;
 use slotstream_replay::{ReplayError, TraceError};
-
 use slotstream_testkit::checkpoint::WriteError;
 
 use crate::{Place, TokenFileError, show_size};
@@ -81,14 +80,10 @@ pub enum Failure {
     },
     /// A checkpoint that cannot be written.
     #[error(transparent)]
-    Checkpoint(WriteError),
-    /// A config of no legal checkpoint.
-    #[error("no checkpoint can be written of this config")]
-    #[non_exhaustive]
-    Unwritable {
-        /// What is wrong with it.
-        source: Box<CheckpointError>,
-    },
+    Written(WriteError),
+    /// A checkpoint, or the config of one.
+    #[error(transparent)]
+    Checkpoint(CheckpointError),
     /// A disk without enough room.
     #[error(
         "{} has {} free and {} are needed: make room, or ask for less",
@@ -205,7 +200,7 @@ impl Failure {
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
             Self::Checkpoint(error) => error.kind(),
-            Self::Unwritable { source } => source.kind(),
+            Self::Written(error) => error.kind(),
             #[cfg(feature = "engine")]
             Self::Digests { .. } => ErrorKind::Corrupt,
             #[cfg(feature = "engine")]
@@ -310,13 +305,19 @@ impl From<slotstream::Error> for Failure {
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        Self::Checkpoint(error)
+        Self::Written(error)
     }
 }
 
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Usage(error)
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
     }
 }
 

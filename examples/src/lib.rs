@@ -8,6 +8,7 @@
 
 #[cfg(feature = "engine")]
 mod arguments;
+pub mod article;
 mod console;
 #[cfg(all(doctest, feature = "engine"))]
 mod documents;

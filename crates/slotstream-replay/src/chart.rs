@@ -325,7 +325,7 @@ impl Line {
         let ends = [(x, y), (x + SAMPLE, y)];
         match stroke.dashes() {
             Some((dash, gap)) => {
-                area.draw(&DashedPathElement::new(ends.into_iter(), dash, gap, style))?
+                area.draw(&DashedPathElement::new(ends, dash, gap, style))?;
             }
             None => area.draw(&PathElement::new(ends, style))?,
         }
