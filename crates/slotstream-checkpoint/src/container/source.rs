@@ -157,8 +157,8 @@ impl SourceIdentity {
         for shard in &self.shards {
             let name = &shard.name;
             let Some(found) = made_from.shards.iter().find(|found| found.name == *name) else {
-                let count = format!("{} other files", made_from.shards.len());
-                return differ(format!("{name} is new"), "it among the sources".into(), count);
+                let found = format!("{} files, none of that name", made_from.shards.len());
+                return differ("it knows other files".into(), name.clone(), found);
             };
             if shard.size != found.size {
                 let (expected, found) = (bytes(shard.size), bytes(found.size));
@@ -171,8 +171,8 @@ impl SourceIdentity {
         }
         let gone = |shard: &&SourceShard| !self.shards.iter().any(|now| now.name == shard.name);
         if let Some(gone) = made_from.shards.iter().find(gone) {
-            let count = format!("{} files", self.shards.len());
-            return differ(format!("{} is gone", gone.name), count, "it as well".into());
+            let expected = format!("{} files, none of that name", self.shards.len());
+            return differ("it knows other files".into(), expected, gone.name.clone());
         }
         if self.sample != made_from.sample {
             let (expected, found) = (sha(self.sample), sha(made_from.sample));

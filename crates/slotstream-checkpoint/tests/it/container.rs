@@ -266,6 +266,12 @@ fn what_is_finished_stays() {
 fn a_model_without_a_table_has_no_rows() {
     let mut config = small_config();
     config["text_config"]["ple_layer_ids"] = serde_json::json!([]);
+    for block in ["quantization", "quantization_config"] {
+        // Overrides for the table would match nothing.
+        if let Some(block) = config[block].as_object_mut() {
+            block.retain(|module, _| !module.contains("ngram_embedding"));
+        }
+    }
     let folder = tempfile::tempdir().unwrap();
     CheckpointSpec::new(config).write_random(folder.path(), 3).expect("written");
     let checkpoint = open(folder.path());
@@ -322,7 +328,7 @@ proptest! {
 
     #[test]
     fn any_shape(
-        (layers, experts, limit) in (1_usize..5, 1_usize..7, 20_000_u64..400_000),
+        (layers, experts, limit) in (2_usize..5, 1_usize..7, 20_000_u64..400_000),
         (hidden, inner) in (1_usize..4, 1_usize..3),
         (pad, odd, step) in (any::<bool>(), any::<bool>(), 1_usize..300_000),
     ) {
@@ -334,7 +340,6 @@ proptest! {
         text["num_experts_per_tok"] = 1.into();
         text["hidden_size"] = (64 * hidden).into();
         text["moe_intermediate_size"] = (64 * inner).into();
-        text["ple_layer_ids"] = vec![1].into();
         let mut spec = CheckpointSpec::new(config).file_limit(limit);
         if odd {
             spec = spec.odd_starts();
