@@ -36,6 +36,7 @@
 
 mod checkpoint;
 mod config;
+pub mod container;
 mod dtype;
 mod error;
 mod generation;

@@ -1,5 +1,6 @@
 //! Integration tests: the real shape, two small checkpoints, damaged ones, and random damage.
 
+mod container;
 mod damage;
 mod fixtures;
 mod norms;

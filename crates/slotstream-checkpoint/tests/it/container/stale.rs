@@ -1,0 +1,170 @@
+//! Containers of another checkpoint, or of one that has changed.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use slotstream_checkpoint::container::{Container, ContainerError, Repack};
+use slotstream_core::{ErrorKind, ExpertIdx, ExpertKey, LayerIdx};
+use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
+
+use super::{go_on, open, repacked};
+use crate::random_fixture;
+
+/// A copy of the fixture with its container beside it.
+fn copy() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    edit::copy_folder(&random_fixture(), folder.path()).unwrap();
+    let checkpoint = open(folder.path());
+    Repack::new(&checkpoint, folder.path()).run(&mut go_on).unwrap();
+    Container::open(folder.path(), &checkpoint).expect("fresh");
+    folder
+}
+
+/// Asserts that the container is refused with these words and the way out, and that the way out
+/// is one.
+#[track_caller]
+fn assert_stale(folder: &Path, words: &str) {
+    let checkpoint = open(folder);
+    let error = Container::open(folder, &checkpoint).expect_err("stale");
+    assert!(matches!(error, ContainerError::Stale { .. }), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::User);
+    let (text, path) = (error.to_string(), folder.display());
+    let remedy = format!("repack --model {path} --out {path}");
+    for words in [words, &remedy, " is stale: "] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    Repack::new(&checkpoint, folder).run(&mut go_on).expect("replaced");
+    let container = Container::open(folder, &checkpoint).expect("fresh");
+    container.verify(&checkpoint, None, &mut go_on).expect("the same");
+}
+
+#[test]
+fn another_config() {
+    let folder = copy();
+    edit::edit_json(&folder.path().join("config.json"), |config| {
+        config["note"] = "nothing that matters".into();
+    })
+    .unwrap();
+    assert_stale(folder.path(), "config.json is another one: expected SHA-256");
+}
+
+#[test]
+fn another_header() {
+    let folder = copy();
+    let shard = folder.path().join("model-00002.safetensors");
+    edit::edit_header(&shard, |header| {
+        header.insert("__metadata__".into(), serde_json::json!({"format": "other"}));
+    })
+    .unwrap();
+    assert_stale(folder.path(), "model-00002.safetensors has another size");
+    // The same size, other words.
+    edit::edit_header(&shard, |header| {
+        header.insert("__metadata__".into(), serde_json::json!({"format": "OTHER"}));
+    })
+    .unwrap();
+    assert_stale(folder.path(), "the header of model-00002.safetensors is another one");
+}
+
+#[test]
+fn another_name() {
+    let folder = copy();
+    let rename = |from: &str, to: &str| {
+        fs::rename(folder.path().join(from), folder.path().join(to)).unwrap();
+        let index = folder.path().join("model.safetensors.index.json");
+        let text = fs::read_to_string(&index).unwrap().replace(from, to);
+        fs::write(index, text).unwrap();
+    };
+    rename("model-00002.safetensors", "other.safetensors");
+    assert_stale(folder.path(), "it knows other files: expected other.safetensors");
+}
+
+#[test]
+fn other_weights_in_the_same_shapes() {
+    let folder = copy();
+    let checkpoint = open(folder.path());
+    let key = ExpertKey::new(LayerIdx::new(2), ExpertIdx::new(0));
+    let scales = checkpoint.expert_pieces(key).unwrap()[4];
+    let path = &checkpoint.files()[scales.file().index()];
+    let shard = fs::OpenOptions::new().write(true).open(path).unwrap();
+    shard.write_all_at(&[0x12], scales.offset() + 10).unwrap();
+    assert_stale(folder.path(), "the weights are others in the same shapes");
+}
+
+#[test]
+fn another_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = CheckpointSpec::new(small_config());
+    let models = [folder.path().join("a"), folder.path().join("b")];
+    spec.write_random(&models[0], 1).unwrap();
+    spec.write_random(&models[1], 2).unwrap();
+    let (a, b) = (open(&models[0]), open(&models[1]));
+    let (out, _) = repacked(&a, false);
+    // The same config and headers, other weights.
+    let text = Container::open(out.path(), &b).expect_err("of another model").to_string();
+    assert!(text.contains("the weights are others"), "{text}");
+    // Another config.
+    let other = open(&random_fixture());
+    let text = Container::open(out.path(), &other).expect_err("of another model").to_string();
+    assert!(text.contains("config.json is another one"), "{text}");
+}
+
+#[test]
+fn a_shard_that_nothing_was_copied_from_does_not_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    CheckpointSpec::new(small_config()).file_limit(20_000).write_random(folder.path(), 1).unwrap();
+    let checkpoint = open(folder.path());
+    let (out, container) = repacked(&checkpoint, false);
+    let sources = &container.experts().unwrap().source.shards;
+    assert!(sources.len() < checkpoint.files().len());
+    let used = |name: &str| sources.iter().any(|shard| shard.name == name);
+    let free = checkpoint.files().iter().find(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        !used(name) && !container.ngram().unwrap().source.shards.iter().any(|s| s.name == name)
+    });
+    edit::edit_header(free.expect("a shard of dense tensors"), |header| {
+        header.insert("__metadata__".into(), serde_json::json!({"format": "other"}));
+    })
+    .unwrap();
+    Container::open(out.path(), &open(folder.path())).expect("as good as before");
+}
+
+#[test]
+fn one_byte_that_no_sample_sees_is_found_by_verifying() {
+    let folder = copy();
+    let checkpoint = open(folder.path());
+    let container = Container::open(folder.path(), &checkpoint).unwrap();
+    let key = checkpoint.geometry().key(5).unwrap();
+    let record = container.extent(key).unwrap();
+    let piece = container.expert_pieces(key).unwrap()[6];
+    let row = container.ngram_row_extent(77).unwrap();
+    let end = container.ngram().unwrap().file_len() - 1;
+    for (file, offset, words) in [
+        (0, piece.offset() + 3, format!("the record {key}, Down Weight: byte")),
+        (0, record.end(), format!("padding of the record {key}")),
+        (1, row.offset() + 1, "the n-gram row 77: byte".into()),
+        (1, end, "the padding at the end".into()),
+    ] {
+        let path = &container.files()[file];
+        let open = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let mut byte = [0];
+        open.read_exact_at(&mut byte, offset).unwrap();
+        open.write_all_at(&[byte[0] ^ 4], offset).unwrap();
+        let error = container.verify(&checkpoint, None, &mut go_on).expect_err("differs");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let text = error.to_string();
+        assert!(text.contains(&words) && text.contains(&offset.to_string()), "{text}");
+        open.write_all_at(&byte, offset).unwrap();
+        container.verify(&checkpoint, None, &mut go_on).expect("the same again");
+    }
+    // Of the source: the first byte of the piece.
+    let source = checkpoint.expert_pieces(key).unwrap()[6];
+    let path = &checkpoint.files()[source.file().index()];
+    let shard = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    shard.read_exact_at(&mut byte, source.offset()).unwrap();
+    shard.write_all_at(&[byte[0] ^ 1], source.offset()).unwrap();
+    let text = container.verify(&checkpoint, None, &mut go_on).expect_err("differs").to_string();
+    let place = format!("byte {} of {}", source.offset(), path.display());
+    assert!(text.contains(&place), "{place}: {text}");
+}
