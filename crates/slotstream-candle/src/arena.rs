@@ -211,6 +211,14 @@ impl SlotLease {
             len: pieces[i].len,
         })
     }
+
+    /// The first `len` bytes of the slot as one piece, at most its stride: for a source that holds
+    /// records as they lie in a slot.
+    #[must_use]
+    pub fn into_whole(self, len: usize) -> PieceLease {
+        let len = len.min(self.layout.stride());
+        PieceLease { lease: Arc::new(self), offset: 0, len }
+    }
 }
 
 impl Drop for SlotLease {
@@ -276,6 +284,24 @@ mod tests {
         assert!(arena.lease(slot, None).is_err(), "it is being read");
         drop(reading);
         assert!(arena.lease(slot, None).is_ok());
+    }
+
+    #[test]
+    fn a_slot_is_lent_whole() {
+        let arena = arena(1);
+        let slot = SlotId::new(0);
+        let stride = arena.layout().stride();
+        let mut whole = arena.lease(slot, None).expect("free").into_whole(usize::MAX);
+        assert_eq!((whole.slot(), whole.bytes().len()), (slot, stride));
+        assert_eq!(whole.bytes().as_ptr() as usize % 16_384, 0);
+        whole.bytes().fill(9);
+        assert!(arena.read(&[slot]).is_err(), "it is still lent");
+        drop(whole);
+        let reading = arena.read(&[slot]).expect("written");
+        assert!(reading.record(slot).expect("lent").iter().all(|byte| *byte == 9));
+        drop(reading);
+        let mut some = arena.lease(slot, None).expect("free").into_whole(100);
+        assert_eq!(some.bytes().len(), 100);
     }
 
     #[test]

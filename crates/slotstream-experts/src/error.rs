@@ -35,6 +35,15 @@ pub enum ExpertsError {
         /// Why.
         source: ReadError,
     },
+    /// A record that lies in one run could not be read. Its slot is free again.
+    #[error("{key} could not be read")]
+    #[non_exhaustive]
+    ReadRecord {
+        /// The record.
+        key: ExpertKey,
+        /// Why.
+        source: ReadError,
+    },
     /// The index does not know a record, or its pieces do not have the layout's lengths.
     #[error("the record index and the layout disagree about {key}: {what}")]
     #[non_exhaustive]
@@ -69,7 +78,7 @@ impl ExpertsError {
         match self {
             Self::Cache { source } => source.kind(),
             Self::Compute { source } => source.kind(),
-            Self::Read { source, .. } => source.kind(),
+            Self::Read { source, .. } | Self::ReadRecord { source, .. } => source.kind(),
             Self::Index { .. } | Self::Order { .. } | Self::QueueGone { .. } => ErrorKind::Bug,
         }
     }

@@ -1,4 +1,4 @@
-//! Where the nine pieces of a record land.
+//! Where a record lands, whole or in nine pieces.
 
 use std::sync::Arc;
 
@@ -13,10 +13,19 @@ pub(crate) struct Landed {
     pub(crate) fault: Option<PieceFault>,
 }
 
-/// A piece that could not be read.
+/// Where the bytes of a record lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In nine pieces.
+    Pieces([Extent; 9]),
+    /// As in a slot.
+    Whole(Extent),
+}
+
+/// A piece, or a whole record, that could not be read.
 pub(crate) struct PieceFault {
-    /// Index into [`PIECE_ORDER`].
-    pub(crate) piece: usize,
+    /// Index into [`PIECE_ORDER`]; `None` of a whole record.
+    pub(crate) piece: Option<usize>,
     pub(crate) extent: Extent,
     pub(crate) source: ReadError,
 }
@@ -32,32 +41,46 @@ struct Record {
 
 struct PieceLanding {
     lease: Option<PieceLease>,
-    piece: usize,
+    piece: Option<usize>,
     extent: Extent,
     record: Arc<Record>,
 }
 
-/// The nine reads of a record into its leased slot. `done` hears of it once, when the last piece
-/// has landed and the slot is no longer lent.
+/// Queues the reads of a record into its leased slot. `done` hears of it once, when the last
+/// piece has landed and the slot is no longer lent.
 pub(crate) fn jobs(
     index: usize,
     lease: SlotLease,
-    pieces: &[Extent; 9],
+    place: &Place,
     done: &Sender<Landed>,
     cancel: &CancelToken,
-) -> impl Iterator<Item = Job> {
+    queued: &mut Vec<Job>,
+) {
+    let outstanding = match place {
+        Place::Pieces(pieces) => pieces.len(),
+        Place::Whole(_) => 1,
+    };
     let record = Arc::new(Record {
         index,
-        outstanding: AtomicUsize::new(PIECE_ORDER.len()),
+        outstanding: AtomicUsize::new(outstanding),
         fault: Mutex::new(None),
         done: done.clone(),
     });
-    let (extents, cancel) = (*pieces, cancel.clone());
-    lease.into_pieces().into_iter().enumerate().map(move |(piece, lease)| {
-        let (extent, record) = (extents[piece], Arc::clone(&record));
-        let landing = PieceLanding { lease: Some(lease), piece, extent, record };
-        Job::new(extent, Box::new(landing)).with_cancel(cancel.clone())
-    })
+    let mut queue = |lease, piece, extent| {
+        let landing = PieceLanding { lease: Some(lease), piece, extent, record: record.clone() };
+        queued.push(Job::new(extent, Box::new(landing)).with_cancel(cancel.clone()));
+    };
+    match *place {
+        Place::Whole(extent) => {
+            // In range: the provider has compared it with the stride.
+            queue(lease.into_whole(extent.len() as usize), None, extent);
+        }
+        Place::Pieces(extents) => {
+            for (piece, lease) in lease.into_pieces().into_iter().enumerate() {
+                queue(lease, Some(piece), extents[piece]);
+            }
+        }
+    }
 }
 
 impl Landing for PieceLanding {

@@ -6,14 +6,16 @@ use std::time::Instant;
 
 use candle_core::{DType, Tensor};
 use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
-use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
+use slotstream_candle::{
+    CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotLease, SlotRows,
+};
 use slotstream_core::{
     Attached, CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster,
     Geometry, LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults,
     ReadClass, ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
 };
 
-use crate::landing::{Landed, PieceFault, jobs};
+use crate::landing::{Landed, PieceFault, Place, jobs};
 use crate::route::Grouped;
 use crate::sinks::Sinks;
 use crate::sync::{Receiver, Sender, TryRecvError, channel};
@@ -216,11 +218,10 @@ impl StreamingExperts {
         let mut fault = None;
         for claim in ensured.take_claims() {
             if fault.is_none() {
-                let pieces = self.index.pieces(claim.key());
-                match lease(&self.arena, &claim, pieces) {
-                    Ok((lease, pieces)) => {
-                        let index = call.open.len();
-                        queued.extend(jobs(index, lease, &pieces, &self.landed.0, &call.cancel));
+                match lease(&self.arena, &claim, &*self.index) {
+                    Ok((lease, place)) => {
+                        let (index, done) = (call.open.len(), &self.landed.0);
+                        jobs(index, lease, &place, done, &call.cancel, &mut queued);
                         self.outstanding += 1;
                     }
                     Err(error) => fault = Some(error),
@@ -343,9 +344,15 @@ impl StreamingExperts {
     }
 
     fn read_error(&self, key: ExpertKey, fault: PieceFault) -> ExpertsError {
-        let (matrix, part) = PIECE_ORDER[fault.piece];
-        let tensor = self.index.tensor(&fault.extent);
-        ExpertsError::Read { key, matrix, part, tensor, source: fault.source }
+        let PieceFault { piece, extent, source } = fault;
+        match piece {
+            None => ExpertsError::ReadRecord { key, source },
+            Some(piece) => {
+                let (matrix, part) = PIECE_ORDER[piece];
+                let tensor = self.index.tensor(&extent);
+                ExpertsError::Read { key, matrix, part, tensor, source }
+            }
+        }
     }
 
     /// Ends the running call, if there is one: its queued reads are cancelled, running ones
@@ -423,19 +430,28 @@ fn is_lawful(geometry: &Geometry, prediction: &Prediction) -> bool {
         && (0.0..=1.0).contains(&prediction.confidence)
 }
 
-/// Lends the slot of a claim for writing and checks that its pieces fit.
+/// Lends the slot of a claim for writing and checks that the record fits.
 fn lease(
     arena: &SlotArena,
     claim: &Claim,
-    pieces: Option<[Extent; 9]>,
-) -> Result<(slotstream_candle::SlotLease, [Extent; 9]), ExpertsError> {
-    let key = claim.key();
-    let pieces = pieces.ok_or(ExpertsError::Index { key, what: "it has no such record" })?;
-    let lens = arena.layout().pieces().iter().map(|piece| piece.len as u64);
-    if !lens.eq(pieces.iter().map(Extent::len)) {
-        return Err(ExpertsError::Index { key, what: "its pieces have other lengths" });
-    }
-    Ok((arena.lease(claim.slot(), claim.after())?, pieces))
+    index: &dyn RecordIndex,
+) -> Result<(SlotLease, Place), ExpertsError> {
+    let (key, layout) = (claim.key(), arena.layout());
+    let wrong = |what| ExpertsError::Index { key, what };
+    let place = if let Some(whole) = index.whole(key) {
+        if !(layout.record_len() as u64..=layout.stride() as u64).contains(&whole.len()) {
+            return Err(wrong("the whole record has another length"));
+        }
+        Place::Whole(whole)
+    } else {
+        let pieces = index.pieces(key).ok_or(wrong("it has no such record"))?;
+        let lens = layout.pieces().iter().map(|piece| piece.len as u64);
+        if !lens.eq(pieces.iter().map(Extent::len)) {
+            return Err(wrong("its pieces have other lengths"));
+        }
+        Place::Pieces(pieces)
+    };
+    Ok((arena.lease(claim.slot(), claim.after())?, place))
 }
 
 impl ExpertProvider for StreamingExperts {

@@ -76,6 +76,28 @@ pub enum NgramError {
         /// Bytes of the extent.
         found: u64,
     },
+    /// Packed rows do not fill their place.
+    #[error("{rows} rows of {row_len} bytes every {stride} do not make {found} bytes")]
+    #[non_exhaustive]
+    PackedLength {
+        /// Rows of the table.
+        rows: u64,
+        /// Bytes of a packed row.
+        row_len: usize,
+        /// Bytes from one row to the next.
+        stride: u64,
+        /// Bytes of the place.
+        found: u64,
+    },
+    /// A packed row did not arrive.
+    #[error("reading n-gram row {row} failed")]
+    #[non_exhaustive]
+    ReadRow {
+        /// The row.
+        row: u64,
+        /// Why.
+        source: ReadError,
+    },
     /// The cache does not fit in memory.
     #[error("no memory for a cache of {rows} rows ({bytes} bytes); ask for fewer rows")]
     #[non_exhaustive]
@@ -169,7 +191,8 @@ impl NgramError {
             | Self::HeadRange { .. }
             | Self::RowWidth { .. }
             | Self::Rows { .. }
-            | Self::ShardLength { .. } => ErrorKind::Corrupt,
+            | Self::ShardLength { .. }
+            | Self::PackedLength { .. } => ErrorKind::Corrupt,
             Self::CacheMemory { .. }
             | Self::Window { .. }
             | Self::RowIds { .. }
@@ -177,7 +200,7 @@ impl NgramError {
             | Self::PassLength { .. }
             | Self::OutputLength { .. }
             | Self::ForeignTicket => ErrorKind::User,
-            Self::Read { source, .. } => source.kind(),
+            Self::Read { source, .. } | Self::ReadRow { source, .. } => source.kind(),
             Self::Abandoned { .. } => ErrorKind::Bug,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use slotstream_core::{Job, Landing, Part, ReadError};
 
-use crate::table::PARTS;
+use crate::table::RowRead;
 use crate::{NgramError, NgramTable};
 
 /// The rows of one pass: those that were in the cache, and the reads of the others.
@@ -37,24 +37,21 @@ struct Missing {
     arrived: u8,
 }
 
-impl Missing {
-    const fn is_whole(&self) -> bool {
-        self.arrived as usize == PARTS.len()
-    }
-}
-
 /// The end of one read.
 struct Arrival {
     missing: u32,
-    part: Part,
+    part: Option<Part>,
+    /// Where its bytes belong in the packed row.
+    start: usize,
     bytes: Vec<u8>,
     result: Result<(), ReadError>,
 }
 
-/// Owns the bytes of one piece while it is being read.
+/// Owns the bytes of one piece, or of a whole row, while it is being read.
 struct PieceLanding {
     missing: u32,
-    part: Part,
+    part: Option<Part>,
+    start: usize,
     bytes: Vec<u8>,
     to: Sender<Arrival>,
 }
@@ -65,9 +62,9 @@ impl Landing for PieceLanding {
     }
 
     fn landed(self: Box<Self>, result: Result<(), ReadError>) {
-        let Self { missing, part, bytes, to } = *self;
+        let Self { missing, part, start, bytes, to } = *self;
         // Nobody listens when the ticket was dropped; the bytes then end here.
-        let _ = to.send(Arrival { missing, part, bytes, result });
+        let _ = to.send(Arrival { missing, part, start, bytes, result });
     }
 }
 
@@ -84,7 +81,7 @@ impl NgramTicket {
         let mut packed = vec![0; rows.len() * table.row_len()];
         // Reserved at once, so that `bytes_for` holds.
         let mut missing = Vec::with_capacity(rows.len());
-        let mut jobs = Vec::with_capacity(rows.len() * PARTS.len());
+        let mut jobs = Vec::with_capacity(rows.len() * table.reads_per_row());
         let (to, arrivals) = channel();
         for (place, (&row, packed)) in
             rows.iter().zip(packed.chunks_exact_mut(table.row_len())).enumerate()
@@ -92,10 +89,12 @@ impl NgramTicket {
             if cached(row, packed) {
                 continue;
             }
-            for (part, extent) in PARTS.into_iter().zip(table.pieces(row)?) {
-                let bytes = vec![0; table.piece_len(part)];
+            let (reads, count) = table.reads(row)?;
+            for RowRead { part, start, extent } in reads.into_iter().take(count) {
+                // In range: at most a packed row.
+                let bytes = vec![0; extent.len() as usize];
                 let missing = missing.len() as u32;
-                let dest = PieceLanding { missing, part, bytes, to: to.clone() };
+                let dest = PieceLanding { missing, part, start, bytes, to: to.clone() };
                 jobs.push(Job::new(extent, Box::new(dest)));
             }
             missing.push(Missing { place: place as u32, ended: 0, arrived: 0 });
@@ -145,17 +144,17 @@ impl NgramTicket {
     /// Which error is reported does not depend on the order of arrival: that of the first piece
     /// of the first row.
     pub(crate) fn wait(&mut self) -> Result<(), NgramError> {
-        let mut failed: Option<(u32, Part, ReadError)> = None;
-        for _ in 0..self.missing.len() * PARTS.len() {
+        let mut failed: Option<(u32, Option<Part>, ReadError)> = None;
+        for _ in 0..self.missing.len() * self.table.reads_per_row() {
             // An error means that the queue dropped the jobs that have not ended.
-            let Ok(Arrival { missing, part, bytes, result }) = self.arrivals.recv() else { break };
+            let Ok(arrival) = self.arrivals.recv() else { break };
+            let Arrival { missing, part, start, bytes, result } = arrival;
             let of_row = &mut self.missing[missing as usize];
             of_row.ended += 1;
             match result {
                 Ok(()) => {
                     of_row.arrived += 1;
-                    let start = of_row.place as usize * self.table.row_len();
-                    let start = start + self.table.piece_start(part);
+                    let start = of_row.place as usize * self.table.row_len() + start;
                     self.packed[start..][..bytes.len()].copy_from_slice(&bytes);
                 }
                 Err(error) => {
@@ -167,9 +166,14 @@ impl NgramTicket {
         }
         if let Some((missing, part, source)) = failed {
             let row = self.rows[self.missing[missing as usize].place as usize];
-            return Err(NgramError::Read { row, shard: self.table.shard(row), part, source });
+            let shard = self.table.shard(row);
+            return Err(match part {
+                Some(part) => NgramError::Read { row, shard, part, source },
+                None => NgramError::ReadRow { row, source },
+            });
         }
-        match self.missing.iter().find(|missing| usize::from(missing.ended) < PARTS.len()) {
+        let reads = self.table.reads_per_row();
+        match self.missing.iter().find(|missing| usize::from(missing.ended) < reads) {
             Some(missing) => {
                 let row = self.rows[missing.place as usize];
                 Err(NgramError::Abandoned { row, shard: self.table.shard(row) })
@@ -180,7 +184,9 @@ impl NgramTicket {
 
     /// The rows that were read whole, in order of first appearance, with their packed bytes.
     pub(crate) fn whole(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.missing.iter().filter(|missing| missing.is_whole()).map(|missing| {
+        let reads = self.table.reads_per_row();
+        let is_whole = move |missing: &&Missing| usize::from(missing.arrived) == reads;
+        self.missing.iter().filter(is_whole).map(|missing| {
             let place = missing.place as usize;
             (self.rows[place], self.packed(place))
         })
