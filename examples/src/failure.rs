@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use slotstream_checkpoint::CheckpointError;
+use slotstream_checkpoint::container::ContainerError;
 use slotstream_core::ErrorKind;
 use slotstream_replay::{ReplayError, TraceError};
 
@@ -35,6 +36,12 @@ pub enum Failure {
     /// A checkpoint that cannot be written.
     #[error(transparent)]
     Checkpoint(WriteError),
+    /// A checkpoint that cannot be read.
+    #[error(transparent)]
+    Model(CheckpointError),
+    /// A container.
+    #[error(transparent)]
+    Container(ContainerError),
     /// A config of no legal checkpoint.
     #[error("no checkpoint can be written of this config")]
     #[non_exhaustive]
@@ -158,6 +165,8 @@ impl Failure {
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
             Self::Checkpoint(error) => error.kind(),
+            Self::Model(error) => error.kind(),
+            Self::Container(error) => error.kind(),
             Self::Unwritable { source } => source.kind(),
             Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
                 ErrorKind::Transient
@@ -258,6 +267,18 @@ impl From<slotstream::Error> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         Self::Checkpoint(error)
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Model(error)
+    }
+}
+
+impl From<ContainerError> for Failure {
+    fn from(error: ContainerError) -> Self {
+        Self::Container(error)
     }
 }
 
