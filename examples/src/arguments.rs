@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use slotstream::cache::parse_policy;
 use slotstream::checkpoint::NormForm;
 use slotstream::io::ReaderKind;
-use slotstream::{DeviceKind, Engine, EngineBuilder, MemoryPlan, Sizing};
+use slotstream::{ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, Sizing};
 
 use crate::{Failure, MODEL_VARIABLE, ModelFolder, find_model, parse_size, show_size};
 
@@ -36,6 +36,10 @@ pub struct EngineArguments {
     /// How experts are read: auto, buffered, uncached, memory
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Engine")]
     pub reader: ReaderKind,
+    /// Folder of a repacked container, or "none" to read the shards [default: a container in the
+    /// model's folder or beside it under its name and .container, if there is one]
+    #[arg(long, value_name = "DIR", help_heading = "Engine")]
+    pub container: Option<PathBuf>,
     /// Threads that read [default: 8]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub lanes: Option<usize>,
@@ -114,6 +118,12 @@ impl EngineArguments {
                 Device::Cpu => DeviceKind::Cpu,
                 Device::Metal => DeviceKind::Metal,
             });
+        if let Some(folder) = &self.container {
+            builder = builder.container(match folder.to_str() {
+                Some("none") => ContainerChoice::Shards,
+                _ => ContainerChoice::Folder(folder.clone()),
+            });
+        }
         if let Some(lanes) = self.lanes {
             builder = builder.lanes(lanes);
         }

@@ -66,7 +66,7 @@ impl<'a> Console<'a> {
             if self.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target).with_message(what);
         let template = if bytes {
-            "{msg} [{bar:30}] {bytes}/{total_bytes} {eta}"
+            "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"
         } else {
             "{msg} [{bar:30}] {pos}/{len} {eta}"
         };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use slotstream_checkpoint::CheckpointError;
+use slotstream_checkpoint::container::ContainerError;
 use slotstream_core::ErrorKind;
 use slotstream_replay::{ReplayError, TraceError};
 use slotstream_testkit::checkpoint::WriteError;
@@ -84,6 +85,9 @@ pub enum Failure {
     /// A checkpoint, or the config of one.
     #[error(transparent)]
     Checkpoint(CheckpointError),
+    /// A container.
+    #[error(transparent)]
+    Container(ContainerError),
     /// A disk without enough room.
     #[error(
         "{} has {} free and {} are needed: make room, or ask for less",
@@ -200,6 +204,7 @@ impl Failure {
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
             Self::Checkpoint(error) => error.kind(),
+            Self::Container(error) => error.kind(),
             Self::Written(error) => error.kind(),
             #[cfg(feature = "engine")]
             Self::Digests { .. } => ErrorKind::Corrupt,
@@ -306,6 +311,12 @@ impl From<slotstream::Error> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         Self::Written(error)
+    }
+}
+
+impl From<ContainerError> for Failure {
+    fn from(error: ContainerError) -> Self {
+        Self::Container(error)
     }
 }
 

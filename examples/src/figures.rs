@@ -27,6 +27,8 @@ pub(crate) struct EngineFigures {
     /// What it really does.
     pub(crate) reader_mode: String,
     pub(crate) reader_why: String,
+    /// The folder of the container; null where the shards are read.
+    pub(crate) container: Option<String>,
     pub(crate) arithmetic: &'static str,
     pub(crate) kernels: String,
     pub(crate) threads: usize,
@@ -52,6 +54,7 @@ impl EngineFigures {
             reader: arguments.reader.to_string(),
             reader_mode: mode.name.clone(),
             reader_why: mode.why.clone(),
+            container: engine.container().map(|c| c.folder().display().to_string()),
             arithmetic: engine.arithmetic(),
             kernels: engine.kernels(),
             threads: engine.threads(),
@@ -73,6 +76,10 @@ impl EngineFigures {
             ("memory peak", peak),
             ("policy", self.policy.clone()),
             ("reader", format!("{} -> {}: {}", self.reader, self.reader_mode, self.reader_why)),
+            (
+                "container",
+                self.container.clone().unwrap_or_else(|| "none: the shards are read".to_owned()),
+            ),
             ("arithmetic", format!("{} on {}", self.arithmetic, self.kernels)),
             (
                 "threads",

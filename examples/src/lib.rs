@@ -28,6 +28,7 @@ pub mod pool_view;
 mod prompt;
 #[cfg(feature = "engine")]
 mod recording;
+pub mod repack;
 pub mod replay;
 #[cfg(feature = "engine")]
 mod shadows;

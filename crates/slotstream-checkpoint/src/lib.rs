@@ -13,6 +13,10 @@
 //! reader from the caller. This crate loads no weights, downloads nothing and computes no hash of
 //! tokens.
 //!
+//! In a checkpoint an expert is nine slices of nine tensors. [`container::Repack`] copies the
+//! records, and the rows of the n-gram table, into files in which each is one read, and
+//! [`container::Container`] opens them, unless they are stale, unfinished or damaged.
+//!
 //! # Example: where an expert lies
 //! ```
 //! # fn main() -> Result<(), slotstream_checkpoint::CheckpointError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slotstream_candle::{PieceLease, SlotLease};
-use slotstream_core::{CancelToken, Extent, Job, Landing, PIECE_ORDER, ReadError};
+use slotstream_core::{CancelToken, Extent, Job, Landing, ReadError};
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, Sender};
 
@@ -24,7 +24,7 @@ pub(crate) enum Place {
 
 /// A piece, or a whole record, that could not be read.
 pub(crate) struct PieceFault {
-    /// Index into [`PIECE_ORDER`]; `None` of a whole record.
+    /// Index into core's `PIECE_ORDER`; `None` of a whole record.
     pub(crate) piece: Option<usize>,
     pub(crate) extent: Extent,
     pub(crate) source: ReadError,

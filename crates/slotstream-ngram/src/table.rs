@@ -22,9 +22,15 @@ pub struct NgramTable {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    Shards { rows_per_shard: u64, shards: Box<[NgramShard]> },
+    Shards {
+        rows_per_shard: u64,
+        shards: Box<[NgramShard]>,
+    },
     /// Packed rows, one every `stride` bytes.
-    Packed { data: Extent, stride: u64 },
+    Packed {
+        data: Extent,
+        stride: u64,
+    },
 }
 
 /// One read of a row.

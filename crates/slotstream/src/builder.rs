@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use parking_lot::{FairMutex, Mutex};
 use slotstream_candle::{HostOps, Ops};
+use slotstream_checkpoint::container::{Container, ContainerHeader};
 use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
@@ -14,14 +15,15 @@ use slotstream_core::{
 use slotstream_experts::StreamingExperts;
 use slotstream_io::{LaneQueue, ReaderKind, open_reader};
 use slotstream_kernels::Cpu;
-use slotstream_ngram::NgramStore;
+use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
+use crate::container::packed_table;
 use crate::engine::{Inner, Runtime, next_number};
 use crate::plan::PlanRequest;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
-use crate::{CheckpointIndex, Engine, Error, MemoryPlan, Sizing, machine};
+use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing, machine};
 
 /// Opens the shards of a checkpoint: paths in, reader out.
 pub type OpenReader = Box<
@@ -49,6 +51,7 @@ pub struct EngineBuilder {
     forecaster: Box<dyn Forecaster>,
     sinks: Vec<Box<dyn EventSink>>,
     reader: Source,
+    container: ContainerChoice,
     ops: Option<Arc<dyn Ops>>,
     device: DeviceKind,
     lanes: usize,
@@ -91,6 +94,7 @@ impl EngineBuilder {
             forecaster: Box::new(NoForecast),
             sinks: Vec::new(),
             reader: Source::Kind(ReaderKind::Auto),
+            container: ContainerChoice::Beside,
             ops: None,
             device: DeviceKind::Cpu,
             lanes: 8,
@@ -147,6 +151,14 @@ impl EngineBuilder {
     #[must_use]
     pub fn open_reader(mut self, open: OpenReader) -> Self {
         self.reader = Source::Own(open);
+        self
+    }
+
+    /// Chooses the repacked container that records and n-gram rows are read from; the default is
+    /// one beside the model, if there is one.
+    #[must_use]
+    pub fn container(mut self, container: ContainerChoice) -> Self {
+        self.container = container;
         self
     }
 
@@ -279,12 +291,21 @@ impl EngineBuilder {
         self.check()?;
         let checkpoint = Checkpoint::open(&self.folder)?;
         let context = self.context_for(&checkpoint)?;
-        MemoryPlan::new(&checkpoint, &self.request(&checkpoint, context))
+        let container = self.container.open(&checkpoint)?;
+        MemoryPlan::new(&checkpoint, &self.request(&checkpoint, container.as_ref(), context))
     }
 
-    fn request(&self, checkpoint: &Checkpoint, context: usize) -> PlanRequest {
+    fn request(
+        &self,
+        checkpoint: &Checkpoint,
+        container: Option<&Container>,
+        context: usize,
+    ) -> PlanRequest {
+        let headers = container.map(|container| [container.experts(), container.ngram()]);
+        let container_bytes: u64 =
+            headers.into_iter().flatten().flatten().map(ContainerHeader::file_len).sum();
         let in_memory = matches!(self.reader, Source::Kind(ReaderKind::Memory));
-        let files: u64 = checkpoint.file_sizes().iter().sum();
+        let files: u64 = checkpoint.file_sizes().iter().sum::<u64>() + container_bytes;
         PlanRequest {
             sizing: self.sizing,
             context,
@@ -315,12 +336,14 @@ impl EngineBuilder {
         // entries is more than a margin.
         #[cfg(feature = "text")]
         let text = TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
-        let plan = MemoryPlan::new(&checkpoint, &self.request(&checkpoint, context))?;
+        let container = self.container.open(&checkpoint)?.map(Arc::new);
+        let request = self.request(&checkpoint, container.as_deref(), context);
+        let plan = MemoryPlan::new(&checkpoint, &request)?;
+        let repacked = container.iter().flat_map(|container| container.files());
+        let files: Vec<PathBuf> = checkpoint.files().iter().chain(repacked).cloned().collect();
         let reader = match self.reader {
-            Source::Kind(kind) => open_reader(kind, checkpoint.files())?,
-            Source::Own(open) => {
-                open(checkpoint.files()).map_err(|source| Error::Reader { source })?
-            }
+            Source::Kind(kind) => open_reader(kind, &files)?,
+            Source::Own(open) => open(&files).map_err(|source| Error::Reader { source })?,
         };
         let mode = reader.effective();
         let ops = match self.ops {
@@ -343,17 +366,26 @@ impl EngineBuilder {
         for sink in self.sinks {
             experts = experts.with_sink(sink);
         }
-        let index = Arc::new(CheckpointIndex::new(Arc::clone(&checkpoint)));
-        let experts = experts.build(index, Arc::clone(&queue), ops)?;
+        let mut index = CheckpointIndex::new(Arc::clone(&checkpoint));
+        if let Some(container) = &container {
+            index = index.with_container(Arc::clone(container), reader.alignment());
+        }
+        let experts = experts.build(Arc::new(index), Arc::clone(&queue), ops)?;
         let ngram = checkpoint
             .ngram()
-            .map(|plan| NgramStore::new(plan, self.ngram_cache_rows, Arc::clone(&queue)))
+            .map(|plan| {
+                let packed = container.as_deref().map(packed_table).transpose()?.flatten();
+                let table = packed.map_or_else(|| NgramTable::new(plan), Ok)?;
+                let hasher = NgramHasher::new(plan)?;
+                NgramStore::from_parts(hasher, table, self.ngram_cache_rows, Arc::clone(&queue))
+            })
             .transpose()?;
         let runtime = Runtime::new(experts, ngram, queue);
         let engine = Engine(Arc::new(Inner {
             number: next_number(),
             folder: self.folder,
             checkpoint,
+            container,
             model,
             plan,
             policy,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
+use slotstream_checkpoint::container::Container;
 use slotstream_core::{PassId, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId};
 use slotstream_experts::StreamingExperts;
 use slotstream_ngram::NgramStore;
@@ -27,6 +28,7 @@ pub(crate) struct Inner {
     pub(crate) number: u64,
     pub(crate) folder: PathBuf,
     pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) container: Option<Arc<Container>>,
     pub(crate) model: QwenModel,
     pub(crate) plan: MemoryPlan,
     pub(crate) policy: String,
@@ -110,6 +112,12 @@ impl Engine {
     pub fn session(&self, options: SessionOptions) -> Result<Session, Error> {
         let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
         Session::new(self.clone(), SessionId::new(number), options)
+    }
+
+    /// The repacked container that records and n-gram rows are read from; `None`: the shards.
+    #[must_use]
+    pub fn container(&self) -> Option<&Container> {
+        self.0.container.as_deref()
     }
 
     /// The validated checkpoint.

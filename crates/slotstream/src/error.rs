@@ -14,6 +14,9 @@ pub enum Error {
     /// The checkpoint is not valid.
     #[error(transparent)]
     Checkpoint(Box<slotstream_checkpoint::CheckpointError>),
+    /// The container is stale, unfinished or damaged.
+    #[error(transparent)]
+    Container(Box<slotstream_checkpoint::container::ContainerError>),
     /// The shards could not be opened, or the lanes not started.
     #[error(transparent)]
     Io(slotstream_io::IoError),
@@ -144,6 +147,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Checkpoint(e) => e.kind(),
+            Self::Container(e) => e.kind(),
             Self::Io(e) => e.kind(),
             Self::Cache(e) => e.kind(),
             Self::Experts(e) => e.kind(),
@@ -180,6 +184,7 @@ macro_rules! from {
 
 from!(
     Checkpoint(slotstream_checkpoint::CheckpointError),
+    Container(slotstream_checkpoint::container::ContainerError),
     Io(slotstream_io::IoError),
     Cache(slotstream_cache::CacheError),
     Policy(slotstream_cache::PolicyNameError),

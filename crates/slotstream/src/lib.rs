@@ -42,6 +42,7 @@ compile_error!(
 );
 
 mod builder;
+mod container;
 mod engine;
 mod error;
 mod index;
@@ -67,6 +68,7 @@ pub use slotstream_ngram as ngram;
 pub use slotstream_qwen as qwen;
 
 pub use builder::{DeviceKind, EngineBuilder, OpenReader};
+pub use container::ContainerChoice;
 pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;

@@ -209,7 +209,8 @@ impl<'a> Repack<'a> {
     ) -> Result<u64, ContainerError> {
         let path = part_path(&job.file.path);
         let content = &job.header.content;
-        let image = Image { checkpoint: self.checkpoint, content, reader, step_bytes: self.step_bytes };
+        let image =
+            Image { checkpoint: self.checkpoint, content, reader, step_bytes: self.step_bytes };
         let mut part = Part::open(self.disk, &path, job.header.clone())?;
         let kept = part.keep(report)?;
         part.write(&image, kept, report)?;
@@ -276,9 +277,10 @@ impl<'a> Repack<'a> {
         let folder = [Some(self.folder.as_path()), self.folder.parent()];
         let there = folder.into_iter().flatten().find(|folder| folder.is_dir());
         let there = there.unwrap_or(Path::new("."));
-        let free = self.disk.free(there).map_err(|e| {
-            ContainerError::io(there, "ask for the free space of", 0, e)
-        })?;
+        let free = self
+            .disk
+            .free(there)
+            .map_err(|e| ContainerError::io(there, "ask for the free space of", 0, e))?;
         let needed = bytes.saturating_add(SPARE);
         if needed > free {
             return Err(ContainerError::Space { folder: there.into(), needed, free });

@@ -41,7 +41,10 @@ fn repacked(checkpoint: &Checkpoint, pad_rows: bool) -> (tempfile::TempDir, Cont
 fn bytes_of(path: &Path, extent: &Extent) -> Vec<u8> {
     let mut bytes = vec![0; extent.len() as usize];
     Files(vec![path.into()])
-        .read_exact_at(&Extent::new(FileId::new(0), extent.offset(), extent.len()).unwrap(), &mut bytes)
+        .read_exact_at(
+            &Extent::new(FileId::new(0), extent.offset(), extent.len()).unwrap(),
+            &mut bytes,
+        )
         .expect("there");
     bytes
 }
@@ -119,7 +122,8 @@ fn assert_same(folder: &Path, checkpoint: &Checkpoint, container: &Container) {
 
 #[test]
 fn records_and_rows_are_those_of_the_checkpoint() {
-    for (folder, pad) in [(tiny_model(), false), (random_fixture(), false), (random_fixture(), true)]
+    for (folder, pad) in
+        [(tiny_model(), false), (random_fixture(), false), (random_fixture(), true)]
     {
         let checkpoint = open(&folder);
         let (_out, container) = repacked(&checkpoint, pad);

@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod container;
 pub mod corpus;
 pub mod driver;
 mod targets;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use crate::trace;
+use crate::{container, trace};
 use slotstream::checkpoint::{
     CheckpointError, GenerationConfig, Header, Index, TextConfig, expected_tensors,
 };
@@ -38,6 +38,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "header", words: HEADER, most_bytes: 64 << 20, run: header },
     Target { name: "index", words: INDEX, most_bytes: 64 << 20, run: index },
     Target { name: "config", words: CONFIG, most_bytes: 64 << 20, run: config },
+    Target {
+        name: "container",
+        words: container::WORDS,
+        most_bytes: 64 << 20,
+        run: container::container,
+    },
     Target { name: "trace", words: trace::WORDS, most_bytes: 192 << 20, run: trace::trace },
     Target { name: "tokenizer", words: TOKENIZER, most_bytes: 256 << 20, run: tokenizer },
 ];

@@ -74,6 +74,11 @@ proptest! {
     }
 
     #[test]
+    fn containers(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("container", picks, &edits)?;
+    }
+
+    #[test]
     fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("trace", picks, &edits)?;
     }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "text")]
 mod chat;
+mod container;
 mod faults;
 mod law1;
 mod plan;

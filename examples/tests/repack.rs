@@ -1,0 +1,106 @@
+//! `repack` as its users see it. Needs no engine, as the example itself.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use slotstream_checkpoint::Checkpoint;
+use slotstream_checkpoint::container::Container;
+use slotstream_core::CancelToken;
+use slotstream_examples::{Console, Ended, Failure, describe, repack};
+use slotstream_testkit::checkpoint::edit;
+
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tiny-moe")
+}
+
+/// What the example writes, and how it ends.
+fn run(model: &Path, out: &Path, flags: &[&str], stop: bool) -> (String, Result<Ended, Failure>) {
+    let named = ["repack".into(), "--model".into(), model.into(), "--out".into(), out.into()];
+    let arguments: Vec<OsString> = named.into_iter().chain(flags.iter().map(Into::into)).collect();
+    let mut text = Vec::new();
+    let mut console = Console::new(&mut text);
+    if stop {
+        console.cancel = CancelToken::new();
+        console.cancel.cancel();
+    }
+    let result = repack::run(arguments, &mut console);
+    (String::from_utf8(text).expect("UTF-8"), result)
+}
+
+#[track_caller]
+fn done(out: &Path, flags: &[&str]) -> Value {
+    let (text, result) = run(&model(), out, &[flags, &["--json"]].concat(), false);
+    assert!(matches!(result, Ok(Ended::Done)), "{flags:?}: {result:?}");
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON on the last line")
+}
+
+#[test]
+fn a_container_is_planned_written_verified_and_kept() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let out = parent.path().join("container");
+    let plan = done(&out, &["--dry-run"]);
+    assert!(!out.exists() && plan["finished"] == false && plan["files"].as_array().is_some());
+    let first = done(&out, &["--verify"]);
+    assert_eq!((&first["bytes"], &first["finished"]), (&plan["bytes"], &true.into()));
+    assert_eq!((&first["verified"], &first["records"]), (&true.into(), &672.into()));
+    assert_eq!(first["record_stride"], 32_768);
+    let sizes = ["experts.slots", "ngram.rows"].map(|name| fs::metadata(out.join(name)));
+    let sizes: u64 = sizes.into_iter().map(|meta| meta.expect("a file").len()).sum();
+    assert_eq!(first["bytes"].as_u64(), Some(sizes));
+    Container::open(&out, &Checkpoint::open(&model()).expect("legal")).expect("legal");
+    let again = done(&out, &["--verify"]);
+    assert_eq!((&again["verified"], &again["write_gb_s"]), (&true.into(), &Value::Null));
+    let (text, _) = run(&model(), &out, &[], false);
+    assert!(text.contains("was finished before") && text.contains("is complete"), "{text}");
+}
+
+#[test]
+fn interrupted_it_says_how_to_go_on() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let [whole, out] = ["whole", "out"].map(|name| parent.path().join(name));
+    done(&whole, &["--pad-rows"]);
+    let (text, result) = run(&model(), &out, &["--pad-rows"], true);
+    assert!(matches!(result, Ok(Ended::Interrupted)), "{result:?}");
+    let last = text.lines().last().expect("a line");
+    let (_, command) = last.split_once("to go on: repack ").expect("a command");
+    let folders = format!("--model {} --out {} ", model().display(), out.display());
+    assert_eq!(command.strip_prefix(&folders), Some("--pad-rows --resume"), "{text}");
+    assert!(!out.join("experts.slots").exists());
+    let (_, result) = run(&model(), &out, &["--pad-rows"], false);
+    let error = describe(&result.expect_err("an unfinished run"));
+    assert!(error.contains("experts.slots.part") && error.contains("--resume"), "{error}");
+    let resumed = done(&out, &["--pad-rows", "--resume"]);
+    assert!(resumed["files"][0]["kept"].as_u64() > Some(0), "{resumed}");
+    for name in ["experts.slots", "ngram.rows"] {
+        let read = |folder: &Path| fs::read(folder.join(name)).expect("a file");
+        assert!(read(&whole) == read(&out), "{name}");
+    }
+    assert_eq!(fs::read_dir(&out).expect("a folder").count(), 2);
+}
+
+#[test]
+fn halves_and_refusals() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let out = parent.path().join("half");
+    done(&out, &["--ngram"]);
+    assert!(out.join("ngram.rows").exists() && !out.join("experts.slots").exists());
+    let copy = parent.path().join("model");
+    edit::copy_folder(&model(), &copy).expect("copied");
+    let refused = |model: &Path, out: &Path, flags: &[&str], words: &str, code: u8| {
+        let (_, result) = run(model, out, flags, false);
+        let error = result.expect_err(words);
+        let text = describe(&error);
+        assert!(text.contains(words), "{words}: {text}");
+        assert_eq!(error.exit_code(), code, "{text}");
+    };
+    refused(&parent.path().join("no"), &out, &[], "is no folder", 2);
+    refused(&copy, &parent.path().join("a/b"), &[], "cannot make", 2);
+    refused(&copy, &out, &["--dry-run", "--verify"], "cannot be used with", 2);
+    fs::write(parent.path().join("file"), "x").expect("written");
+    refused(&copy, &parent.path().join("file"), &[], "cannot make", 2);
+    let shard = copy.join("model-00001.safetensors");
+    edit::cut_off(&shard, 1).expect("cut");
+    refused(&copy, &out, &[], "the file is cut off", 1);
+}
