@@ -46,7 +46,13 @@ compile_error!(
 #[cfg(unix)]
 mod aligned;
 #[cfg(unix)]
+mod around;
+#[cfg(unix)]
 mod bypass;
+#[cfg(unix)]
+mod dio;
+#[cfg(unix)]
+mod direct;
 #[cfg(unix)]
 mod errno;
 #[cfg(unix)]
@@ -67,9 +73,13 @@ mod retry;
 mod scratch;
 #[cfg(unix)]
 mod sync;
+#[cfg(unix)]
+mod uring;
 
 #[cfg(unix)]
 pub use aligned::AlignedBuf;
+#[cfg(unix)]
+pub use direct::{DirectOptions, DirectReader};
 #[cfg(unix)]
 pub use error::IoError;
 #[cfg(unix)]
@@ -82,3 +92,5 @@ pub use memory::{LoadProgress, MemReader};
 pub use positional::{PositionalOptions, PositionalReader, ReadMode};
 #[cfg(unix)]
 pub use scratch::{ScratchPage, ScratchPool};
+#[cfg(unix)]
+pub use uring::{UringOptions, UringReader};

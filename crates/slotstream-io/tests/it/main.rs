@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 mod alone;
+mod direct;
+mod every;
 mod faults;
 mod landings;
 mod lanes;
