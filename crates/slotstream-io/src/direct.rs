@@ -150,6 +150,18 @@ impl DirectReader {
         self.lapsed.get().is_some()
     }
 
+    /// How it reads around the cache, or why it does not.
+    pub(crate) fn how(&self) -> Result<String, &str> {
+        match (&self.way, self.lapsed.get()) {
+            (Err(why), _) | (Ok(_), Some(why)) => Err(why),
+            (Ok(way), None) => {
+                let Alignment { memory, offset, .. } = way.alignment;
+                let how = dio::HOW;
+                Ok(format!("{how}, blocks of {offset} bytes, memory at multiples of {memory}"))
+            }
+        }
+    }
+
     pub(crate) fn files(&self) -> &[OpenFile] {
         &self.files
     }
@@ -263,16 +275,9 @@ impl RecordReader for DirectReader {
     }
 
     fn effective(&self) -> ReaderMode {
-        match (&self.way, self.lapsed.get()) {
-            (Err(why), _) | (Ok(_), Some(why)) => ReaderMode::new("buffered", why),
-            (Ok(way), None) => {
-                let Alignment { memory, offset, .. } = way.alignment;
-                let how = dio::HOW;
-                let why = format!(
-                    "as requested: {how}, blocks of {offset} bytes, memory at multiples of {memory}"
-                );
-                ReaderMode::new("direct", why)
-            }
+        match self.how() {
+            Ok(how) => ReaderMode::new("direct", format!("as requested: {how}")),
+            Err(why) => ReaderMode::new("buffered", why),
         }
     }
 

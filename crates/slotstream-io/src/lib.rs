@@ -50,6 +50,10 @@ mod around;
 #[cfg(unix)]
 mod bypass;
 #[cfg(unix)]
+mod counted;
+#[cfg(unix)]
+mod decorator;
+#[cfg(unix)]
 mod dio;
 #[cfg(unix)]
 mod direct;
@@ -64,7 +68,11 @@ mod kind;
 #[cfg(unix)]
 mod lanes;
 #[cfg(unix)]
+mod mapped;
+#[cfg(unix)]
 mod memory;
+#[cfg(unix)]
+mod mirror;
 #[cfg(unix)]
 mod positional;
 #[cfg(unix)]
@@ -74,10 +82,14 @@ mod scratch;
 #[cfg(unix)]
 mod sync;
 #[cfg(unix)]
+mod throttled;
+#[cfg(unix)]
 mod uring;
 
 #[cfg(unix)]
 pub use aligned::AlignedBuf;
+#[cfg(unix)]
+pub use counted::{Counted, ReadCounts};
 #[cfg(unix)]
 pub use direct::{DirectOptions, DirectReader};
 #[cfg(unix)]
@@ -87,10 +99,16 @@ pub use kind::{ReaderKind, open_reader};
 #[cfg(unix)]
 pub use lanes::LaneQueue;
 #[cfg(unix)]
+pub use mapped::MmapReader;
+#[cfg(unix)]
 pub use memory::{LoadProgress, MemReader};
+#[cfg(unix)]
+pub use mirror::MirrorReader;
 #[cfg(unix)]
 pub use positional::{PositionalOptions, PositionalReader, ReadMode};
 #[cfg(unix)]
 pub use scratch::{ScratchPage, ScratchPool};
+#[cfg(unix)]
+pub use throttled::{Throttle, Throttled};
 #[cfg(unix)]
 pub use uring::{UringOptions, UringReader};

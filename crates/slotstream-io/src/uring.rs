@@ -151,16 +151,18 @@ impl RecordReader for UringReader {
     }
 
     fn effective(&self) -> ReaderMode {
-        let below = self.direct.effective();
-        match &self.rings {
-            Err(why) => {
-                let why = format!("uring was wanted, but {why}; {}: {}", below.name, below.why);
-                ReaderMode::new(below.name, why)
+        match (&self.rings, self.direct.how()) {
+            (Ok(_), Ok(how)) => ReaderMode::new("uring", format!("as requested, with {how}")),
+            // What is registered with the rings is trusted no longer.
+            (Ok(_), Err(why)) if self.direct.has_lapsed() => ReaderMode::new("buffered", why),
+            (Ok(_), Err(why)) => {
+                ReaderMode::new("uring", format!("as requested, through the page cache: {why}"))
             }
-            Ok(_) if self.direct.has_lapsed() => below,
-            Ok(_) => {
-                let how = format!("as requested: io_uring, {}: {}", below.name, below.why);
-                ReaderMode::new("uring", how)
+            (Err(why), Ok(how)) => {
+                ReaderMode::new("direct", format!("uring was wanted, but {why}; {how}"))
+            }
+            (Err(why), Err(also)) => {
+                ReaderMode::new("buffered", format!("uring was wanted, but {why}; {also}"))
             }
         }
     }

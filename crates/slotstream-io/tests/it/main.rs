@@ -9,6 +9,7 @@ mod faults;
 mod landings;
 mod lanes;
 mod memory;
+mod mirror;
 #[cfg(target_os = "linux")]
 mod page_cache;
 mod positional;
