@@ -188,7 +188,8 @@ impl DirectReader {
     /// one brought, and gets what the other did if they differ.
     pub(crate) fn compare(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
         let number = extent.file().index();
-        let (Some(way), Some(file)) = (self.way(), self.files.get(number)) else { return Ok(()) };
+        // Also when the way was given up while the read was in flight: its bytes are doubtful.
+        let (Ok(way), Some(file)) = (&self.way, self.files.get(number)) else { return Ok(()) };
         let compared = &way.files[number].compared;
         if compared.load(Ordering::Relaxed) {
             return Ok(());
@@ -321,18 +322,18 @@ impl RecordReader for DirectReader {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
 
     /// Beside the test program: the temporary directory may lie in memory.
-    fn folder() -> tempfile::TempDir {
+    pub(crate) fn folder() -> tempfile::TempDir {
         let beside = std::env::current_exe().unwrap();
         tempfile::tempdir_in(beside.parent().unwrap()).unwrap()
     }
 
-    fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    pub(crate) fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         path
@@ -346,7 +347,7 @@ mod tests {
     }
 
     /// A reader whose way around the cache leads to `files`, at any alignment.
-    fn crooked(paths: &[PathBuf], files: Vec<File>) -> DirectReader {
+    pub(crate) fn crooked(paths: &[PathBuf], files: Vec<File>) -> DirectReader {
         let options = DirectOptions::new().with_bounce(0, 2);
         let mut reader = DirectReader::open(paths, options).unwrap();
         let compared = || AtomicBool::new(false);

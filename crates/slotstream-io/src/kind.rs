@@ -16,6 +16,9 @@ use crate::{
 /// The readers of this crate that [`open_reader`] opens. A name, not a border: every
 /// [`RecordReader`] is as good.
 ///
+/// A [`MmapReader`](crate::MmapReader) has no kind: whoever opens one has to answer for the files,
+/// in an `unsafe` block of their own.
+///
 /// ```
 /// use slotstream_io::ReaderKind;
 /// let kind: ReaderKind = "uncached".parse()?;

@@ -1,14 +1,19 @@
 //! Readers and the lane queue: moves the bytes of an extent into a landing place.
 //!
 //! - [`PositionalReader`] reads files by position, through the page cache or around it, and says
-//!   which of the two it really does ([`RecordReader::effective`]); [`MemReader`] serves files
-//!   from memory; [`open_reader`] opens either by name ([`ReaderKind`]).
+//!   which of the two it really does ([`RecordReader::effective`]); [`DirectReader`] reads from
+//!   the disk into the buffer, [`UringReader`] many requests at once from one thread;
+//!   [`MemReader`] serves files from memory. [`open_reader`] opens any of them by name
+//!   ([`ReaderKind`]). [`MmapReader`] is there to be compared with, and unsafe to open.
+//! - [`MirrorReader`] reads copies on several disks as one. [`Throttled`] lets a reader appear as
+//!   slow as another disk, [`Counted`] keeps books.
 //! - [`LaneQueue`] carries out owned jobs on threads of its own, demand before speculation.
 //! - [`AlignedBuf`] and [`ScratchPool`] are memory for bytes that cannot go straight to their
 //!   place.
 //!
 //! This crate knows no tensors, no experts and no caching. It does not retry a failed read (only
-//! an interrupted one), does not verify content, and never writes a file. Readers of your own
+//! an interrupted one, and a mirror on another copy), does not verify content, and never writes a
+//! file. Readers of your own
 //! need `slotstream-core` alone; the lane queue takes them as they are.
 //!
 //! # Example

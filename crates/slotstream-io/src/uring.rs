@@ -191,3 +191,41 @@ impl RecordReader for UringReader {
         self.direct.path(file)
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::direct::tests::{crooked, file, folder};
+
+    #[test]
+    fn rings_over_files_that_are_no_longer_trusted_are_not_used() {
+        let folder = folder();
+        let right = [file(&folder, "a", &[3; 100_000]), file(&folder, "b", &[3; 100_000])];
+        let wrong = file(&folder, "wrong", &[4; 100_000]);
+        let direct =
+            crooked(&right, vec![File::open(&wrong).unwrap(), File::open(&wrong).unwrap()]);
+        let rings = Rings::open(&direct, 4);
+        let reader = UringReader { rings, direct };
+        if reader.effective().name != "uring" {
+            return;
+        }
+        for number in [0, 1, 0] {
+            let mut buffers = [[0; 70_001], [0; 70_001]];
+            let mut requests: Vec<ReadRequest<'_>> = buffers
+                .iter_mut()
+                .zip([1, 20_000])
+                .map(|(buffer, offset)| {
+                    let extent = Extent::new(FileId::new(number), offset, 70_001).unwrap();
+                    ReadRequest { extent, buffer }
+                })
+                .collect();
+            reader.read_batch(&mut requests, &mut |_, result| result.unwrap());
+            assert_eq!(buffers, [[3; 70_001]; 2]);
+            let mode = reader.effective();
+            assert_eq!(mode.name, "buffered");
+            assert!(mode.why.contains("a direct read differs from a buffered one"), "{mode:?}");
+        }
+    }
+}

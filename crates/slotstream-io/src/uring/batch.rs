@@ -69,17 +69,20 @@ impl Verdict {
 pub(super) struct Batch<'s, 'f, 'b> {
     reader: &'s DirectReader,
     flight: &'s mut Flight<'f, 'b>,
-    /// Of the descriptors that are registered.
     alignment: Alignment,
     direct: bool,
     running: [Option<Running>; DEPTH],
 }
 
 impl<'s, 'f, 'b> Batch<'s, 'f, 'b> {
-    pub(super) fn new(reader: &'s DirectReader, flight: &'s mut Flight<'f, 'b>) -> Self {
-        let way = reader.way();
-        let alignment = way.map_or(Alignment::NONE, |way| way.alignment);
-        Self { reader, flight, alignment, direct: way.is_some(), running: [None; DEPTH] }
+    /// `direct` is the alignment of the registered descriptors, if they are direct ones.
+    pub(super) fn new(
+        reader: &'s DirectReader,
+        direct: Option<Alignment>,
+        flight: &'s mut Flight<'f, 'b>,
+    ) -> Self {
+        let alignment = direct.unwrap_or(Alignment::NONE);
+        Self { reader, flight, alignment, direct: direct.is_some(), running: [None; DEPTH] }
     }
 
     /// Reads all requests.

@@ -49,13 +49,18 @@ impl Rings {
         requests: &mut [ReadRequest<'_>],
         landed: &mut dyn FnMut(usize, Result<(), ReadError>),
     ) -> bool {
-        if self.direct && reader.way().is_none() {
+        // Looked at once: another thread may find a reason not to trust it at any time.
+        let way = reader.way();
+        if self.direct && way.is_none() {
             return false;
         }
+        let alignment = way.map(|way| way.alignment);
         let Some(mut leased) = self.take() else { return false };
         let Some(ring) = &mut leased.ring else { return false };
         let mut places = [const { None }; DEPTH];
-        ring.scope(&mut places, |flight| Batch::new(reader, flight).run(requests, landed));
+        ring.scope(&mut places, |flight| {
+            Batch::new(reader, alignment, flight).run(requests, landed)
+        });
         true
     }
 

@@ -17,7 +17,7 @@ const CHILD: &str = "SLOTSTREAM_IO_TEST_ALONE";
 
 /// Runs `body` in a process that runs nothing else. `test` is the path of the calling test.
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
-fn alone(test: &str, body: impl FnOnce()) {
+pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     let done = format!("{test} is done");
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
         body();

@@ -13,5 +13,7 @@ mod mirror;
 #[cfg(target_os = "linux")]
 mod page_cache;
 mod positional;
+#[cfg(target_os = "linux")]
+mod refused;
 mod shutdown;
 mod tracing;
