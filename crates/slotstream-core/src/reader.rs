@@ -60,6 +60,19 @@ pub trait RecordReader: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Bytes that a file had when it was opened; `None` when there is no such file, or when the
+    /// reader does not know.
+    fn file_len(&self, file: FileId) -> Option<u64> {
+        let _ = file;
+        None
+    }
+
+    /// Memory that the reader holds at most, besides the buffers it is lent: bounce buffers, or
+    /// the files themselves. For a memory plan. 0 for a reader that holds a few words.
+    fn held_bytes(&self) -> u64 {
+        0
+    }
+
     /// The path behind a file number, for messages; `None` when there is no such file.
     fn path(&self, file: FileId) -> Option<&Path>;
 }
@@ -91,6 +104,12 @@ macro_rules! forward_reader {
             }
             fn check_unchanged(&self) -> Result<(), ReadError> {
                 (**self).check_unchanged()
+            }
+            fn file_len(&self, file: FileId) -> Option<u64> {
+                (**self).file_len(file)
+            }
+            fn held_bytes(&self) -> u64 {
+                (**self).held_bytes()
             }
             fn path(&self, file: FileId) -> Option<&Path> {
                 (**self).path(file)

@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
-    fn of(call: &str, error: &io::Error) -> Self {
+    pub(crate) fn of(call: &str, error: &io::Error) -> Self {
         Self { why: format!("{call} failed with {}", errno_name(error)) }
     }
 }
@@ -46,12 +46,18 @@ mod system {
 
     const MEMORY_FILE_SYSTEMS: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
+    /// Refuses a file that has no disk below it: its page cache is all there is.
+    pub(crate) fn on_a_disk(file: &File) -> Result<(), Refusal> {
+        let kind = fstatfs(file).map_err(|e| Refusal::of("fstatfs", &e.into()))?.f_type as u64;
+        match MEMORY_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind) {
+            Some((_, name)) => Err(Refusal { why: format!("the file lies in memory ({name})") }),
+            None => Ok(()),
+        }
+    }
+
     /// Turns read-ahead off and asks whether pages can be dropped.
     pub(crate) fn bypass(file: &File) -> Result<(), Refusal> {
-        let kind = fstatfs(file).map_err(|e| Refusal::of("fstatfs", &e.into()))?.f_type as u64;
-        if let Some((_, name)) = MEMORY_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind) {
-            return Err(Refusal { why: format!("the file lies in memory ({name})") });
-        }
+        on_a_disk(file)?;
         advise(file, 0, 0, Hint::Random).map_err(|e| Refusal::of("POSIX_FADV_RANDOM", &e))?;
         after_read(file, 0, 1)
     }

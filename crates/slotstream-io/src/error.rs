@@ -129,6 +129,39 @@ pub enum IoError {
         /// The system's own error.
         source: io::Error,
     },
+    /// A mirror of nothing, or of more copies than it can hold.
+    #[error("a mirror of {found} copies: expected 1 to {limit}")]
+    #[non_exhaustive]
+    Copies {
+        /// Number of readers given.
+        found: usize,
+        /// The largest number allowed.
+        limit: usize,
+    },
+    /// Two copies of a mirror do not hold the same bytes.
+    #[error(
+        "{} is no copy of {}: {what}; copy it again, or leave it out of the mirror",
+        other.display(),
+        first.display()
+    )]
+    #[non_exhaustive]
+    CopiesDiffer {
+        /// The file of the first copy.
+        first: PathBuf,
+        /// The file of another copy.
+        other: PathBuf,
+        /// What differs, with both values.
+        what: String,
+    },
+    /// A copy of a mirror could not be read when it was compared with the others.
+    #[error("comparing the copies of a mirror failed at {}", path.display())]
+    #[non_exhaustive]
+    CopyUnread {
+        /// The file of the copy.
+        path: PathBuf,
+        /// The read that failed.
+        source: ReadError,
+    },
     /// A name that no reader has.
     #[error("there is no reader {found:?}: expected {}", ReaderKind::NAMES.join(", "))]
     #[non_exhaustive]
@@ -150,9 +183,11 @@ impl IoError {
             | Self::TooManyFiles { .. }
             | Self::EmptyPool { .. }
             | Self::Lanes { .. }
+            | Self::Copies { .. }
             | Self::ReaderName { .. } => ErrorKind::User,
             Self::Open { .. } | Self::Memory { .. } | Self::Spawn { .. } => ErrorKind::Transient,
-            Self::Load { source, .. } => source.kind(),
+            Self::Load { source, .. } | Self::CopyUnread { source, .. } => source.kind(),
+            Self::CopiesDiffer { .. } => ErrorKind::Corrupt,
             Self::LoadCancelled { .. } => ErrorKind::Cancelled,
         }
     }

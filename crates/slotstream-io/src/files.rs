@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use slotstream_core::{Extent, ReadError};
 
 use crate::IoError;
 use crate::errno::errno_name;
+use crate::retry::{Stop, read_full};
 
 /// A [`slotstream_core::FileId`] has 16 bits.
 pub(crate) const MAX_FILES: usize = 1 << 16;
@@ -72,6 +74,30 @@ impl OpenFile {
         self.identity.same_as(&Identity::of(&there)).map_err(changed)
     }
 
+    /// Reads through the descriptor as it is: through the page cache.
+    pub(crate) fn read_plain(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        read_full(buffer, extent.offset(), |rest, at| self.pread(rest, at))
+            .map_err(|stop| self.stopped(extent, stop))
+    }
+
+    /// One read of the system.
+    pub(crate) fn pread(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        rustix::io::pread(&self.file, buffer, at).map_err(io::Error::from)
+    }
+
+    /// The error of a read that ended before its buffer was full.
+    pub(crate) fn stopped(&self, extent: &Extent, stop: Stop) -> ReadError {
+        match stop {
+            Stop::End { got } => self.ended_early(extent, got),
+            Stop::Failed { got, source } => ReadError::io(&self.path, extent, got, source),
+        }
+    }
+
+    /// Whether `other` is open on the same file, unchanged.
+    pub(crate) fn is_also(&self, other: &File) -> io::Result<bool> {
+        Ok(Identity::of(&other.metadata()?) == self.identity)
+    }
+
     /// The error of a read that met the end of the file `got` bytes into `extent`, although the
     /// file was long enough when it was opened.
     pub(crate) fn ended_early(&self, extent: &Extent, got: u64) -> ReadError {
@@ -87,6 +113,36 @@ impl OpenFile {
             _ => ReadError::end_of_file(&self.path, extent, got),
         }
     }
+}
+
+/// The file of `extent`, once the request itself is found to be in order.
+pub(crate) fn requested<'a>(
+    files: &'a [OpenFile],
+    extent: &Extent,
+    buffer: &[u8],
+) -> Result<&'a OpenFile, ReadError> {
+    let file = files
+        .get(extent.file().index())
+        .ok_or_else(|| ReadError::unknown_file(extent.file(), files.len()))?;
+    check_request(&file.path, file.size(), extent, buffer)?;
+    Ok(file)
+}
+
+/// Refuses a buffer of another length, and an extent beyond the `size` bytes of the file.
+pub(crate) fn check_request(
+    path: &Path,
+    size: u64,
+    extent: &Extent,
+    buffer: &[u8],
+) -> Result<(), ReadError> {
+    if buffer.len() as u64 != extent.len() {
+        return Err(ReadError::buffer_length(extent, buffer.len()));
+    }
+    if !extent.is_empty() && extent.end() > size {
+        let there = size.saturating_sub(extent.offset());
+        return Err(ReadError::end_of_file(path, extent, there));
+    }
+    Ok(())
 }
 
 /// What makes a file the one that was opened.

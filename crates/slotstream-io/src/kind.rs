@@ -8,10 +8,16 @@ use std::sync::Arc;
 
 use slotstream_core::RecordReader;
 
-use crate::{IoError, MemReader, PositionalOptions, PositionalReader, ReadMode};
+use crate::{
+    DirectOptions, DirectReader, IoError, MemReader, PositionalOptions, PositionalReader, ReadMode,
+    UringOptions, UringReader,
+};
 
 /// The readers of this crate that [`open_reader`] opens. A name, not a border: every
 /// [`RecordReader`] is as good.
+///
+/// A [`MmapReader`](crate::MmapReader) has no kind: whoever opens one has to answer for the files,
+/// in an `unsafe` block of their own.
 ///
 /// ```
 /// use slotstream_io::ReaderKind;
@@ -33,14 +39,20 @@ pub enum ReaderKind {
     Uncached,
     /// A [`MemReader`]: all files wholly in memory.
     Memory,
+    /// A [`DirectReader`], with the bounce pages of [`DirectOptions::new`].
+    Direct,
+    /// A [`UringReader`], with the bounce pages and the rings of [`UringOptions::new`].
+    Uring,
 }
 
 impl ReaderKind {
     /// Every kind, in the order of [`Self::NAMES`].
-    pub const ALL: &'static [Self] = &[Self::Auto, Self::Buffered, Self::Uncached, Self::Memory];
+    pub const ALL: &'static [Self] =
+        &[Self::Auto, Self::Buffered, Self::Uncached, Self::Memory, Self::Direct, Self::Uring];
 
     /// Every name.
-    pub const NAMES: &'static [&'static str] = &["auto", "buffered", "uncached", "memory"];
+    pub const NAMES: &'static [&'static str] =
+        &["auto", "buffered", "uncached", "memory", "direct", "uring"];
 
     /// The name, as on command lines.
     #[must_use]
@@ -72,7 +84,8 @@ impl FromStr for ReaderKind {
 /// Opens `paths` with the reader of that kind; `FileId` n is `paths[n]`.
 ///
 /// # Errors
-/// Those of [`PositionalReader::open`] and [`MemReader::from_files`].
+/// Those of [`PositionalReader::open`], [`DirectReader::open`], [`UringReader::open`] and
+/// [`MemReader::from_files`].
 pub fn open_reader(kind: ReaderKind, paths: &[PathBuf]) -> Result<Arc<dyn RecordReader>, IoError> {
     let mode = match kind {
         ReaderKind::Auto => ReadMode::Auto,
@@ -81,6 +94,12 @@ pub fn open_reader(kind: ReaderKind, paths: &[PathBuf]) -> Result<Arc<dyn Record
         ReaderKind::Memory => {
             let reader = MemReader::from_files(paths, &mut |_| ControlFlow::Continue(()))?;
             return Ok(Arc::new(reader));
+        }
+        ReaderKind::Direct => {
+            return Ok(Arc::new(DirectReader::open(paths, DirectOptions::new())?));
+        }
+        ReaderKind::Uring => {
+            return Ok(Arc::new(UringReader::open(paths, UringOptions::new())?));
         }
     };
     Ok(Arc::new(PositionalReader::open(paths, PositionalOptions::new().with_mode(mode))?))
@@ -97,6 +116,9 @@ mod tests {
         }
         let error = "Auto ".parse::<ReaderKind>().unwrap_err();
         assert!(matches!(&error, IoError::ReaderName { found } if found == "Auto "));
-        assert!(error.to_string().contains("auto, buffered, uncached, memory"), "{error}");
+        assert!(
+            error.to_string().contains("auto, buffered, uncached, memory, direct, uring"),
+            "{error}"
+        );
     }
 }

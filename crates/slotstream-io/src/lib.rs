@@ -1,14 +1,19 @@
 //! Readers and the lane queue: moves the bytes of an extent into a landing place.
 //!
 //! - [`PositionalReader`] reads files by position, through the page cache or around it, and says
-//!   which of the two it really does ([`RecordReader::effective`]); [`MemReader`] serves files
-//!   from memory; [`open_reader`] opens either by name ([`ReaderKind`]).
+//!   which of the two it really does ([`RecordReader::effective`]); [`DirectReader`] reads from
+//!   the disk into the buffer, [`UringReader`] many requests at once from one thread;
+//!   [`MemReader`] serves files from memory. [`open_reader`] opens any of them by name
+//!   ([`ReaderKind`]). [`MmapReader`] is there to be compared with, and unsafe to open.
+//! - [`MirrorReader`] reads copies on several disks as one. [`Throttled`] lets a reader appear as
+//!   slow as another disk, [`Counted`] keeps books.
 //! - [`LaneQueue`] carries out owned jobs on threads of its own, demand before speculation.
 //! - [`AlignedBuf`] and [`ScratchPool`] are memory for bytes that cannot go straight to their
 //!   place.
 //!
 //! This crate knows no tensors, no experts and no caching. It does not retry a failed read (only
-//! an interrupted one), does not verify content, and never writes a file. Readers of your own
+//! an interrupted one, and a mirror on another copy), does not verify content, and never writes a
+//! file. Readers of your own
 //! need `slotstream-core` alone; the lane queue takes them as they are.
 //!
 //! # Example
@@ -46,7 +51,17 @@ compile_error!(
 #[cfg(unix)]
 mod aligned;
 #[cfg(unix)]
+mod around;
+#[cfg(unix)]
 mod bypass;
+#[cfg(unix)]
+mod counted;
+#[cfg(unix)]
+mod decorator;
+#[cfg(unix)]
+mod dio;
+#[cfg(unix)]
+mod direct;
 #[cfg(unix)]
 mod errno;
 #[cfg(unix)]
@@ -58,7 +73,11 @@ mod kind;
 #[cfg(unix)]
 mod lanes;
 #[cfg(unix)]
+mod mapped;
+#[cfg(unix)]
 mod memory;
+#[cfg(unix)]
+mod mirror;
 #[cfg(unix)]
 mod positional;
 #[cfg(unix)]
@@ -67,9 +86,17 @@ mod retry;
 mod scratch;
 #[cfg(unix)]
 mod sync;
+#[cfg(unix)]
+mod throttled;
+#[cfg(unix)]
+mod uring;
 
 #[cfg(unix)]
 pub use aligned::AlignedBuf;
+#[cfg(unix)]
+pub use counted::{Counted, ReadCounts};
+#[cfg(unix)]
+pub use direct::{DirectOptions, DirectReader};
 #[cfg(unix)]
 pub use error::IoError;
 #[cfg(unix)]
@@ -77,8 +104,16 @@ pub use kind::{ReaderKind, open_reader};
 #[cfg(unix)]
 pub use lanes::LaneQueue;
 #[cfg(unix)]
+pub use mapped::MmapReader;
+#[cfg(unix)]
 pub use memory::{LoadProgress, MemReader};
+#[cfg(unix)]
+pub use mirror::MirrorReader;
 #[cfg(unix)]
 pub use positional::{PositionalOptions, PositionalReader, ReadMode};
 #[cfg(unix)]
 pub use scratch::{ScratchPage, ScratchPool};
+#[cfg(unix)]
+pub use throttled::{Throttle, Throttled};
+#[cfg(unix)]
+pub use uring::{UringOptions, UringReader};

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
 
 use crate::IoError;
-use crate::files::{MAX_FILES, OpenFile};
-use crate::positional::check_request;
+use crate::files::{MAX_FILES, OpenFile, check_request};
 
 /// Bytes read between two calls of the progress callback.
 const STEP: u64 = 8 << 20;
@@ -138,6 +137,14 @@ impl RecordReader for MemReader {
     fn effective(&self) -> ReaderMode {
         let (files, bytes) = (self.files.len(), self.bytes());
         ReaderMode::new("memory", format!("as requested: {files} files of {bytes} bytes in memory"))
+    }
+
+    fn file_len(&self, file: FileId) -> Option<u64> {
+        self.files.get(file.index()).map(|(_, bytes)| bytes.len() as u64)
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.bytes()
     }
 
     fn path(&self, file: FileId) -> Option<&Path> {

@@ -5,8 +5,7 @@ use std::sync::OnceLock;
 
 use slotstream_core::{Advice, Extent, FileId, ReadError, ReaderMode, RecordReader};
 
-use crate::files::{MAX_FILES, OpenFile};
-use crate::retry::{Stop, read_full};
+use crate::files::{MAX_FILES, OpenFile, requested};
 use crate::{IoError, bypass};
 
 /// What a [`PositionalReader`] does about the system's page cache.
@@ -96,12 +95,6 @@ impl PositionalReader {
         Ok(Self { files, uncached, why, refused_later: OnceLock::new() })
     }
 
-    /// Bytes that `file` had when it was opened; `None` when there is no such file.
-    #[must_use]
-    pub fn file_len(&self, file: FileId) -> Option<u64> {
-        self.files.get(file.index()).map(OpenFile::size)
-    }
-
     fn drop_pages(&self, file: &OpenFile, extent: &Extent) {
         if !self.uncached {
             return;
@@ -118,22 +111,13 @@ impl PositionalReader {
 
 impl RecordReader for PositionalReader {
     fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
-        let file = self
-            .files
-            .get(extent.file().index())
-            .ok_or_else(|| ReadError::unknown_file(extent.file(), self.files.len()))?;
-        check_request(&file.path, file.size(), extent, buffer)?;
+        let file = requested(&self.files, extent, buffer)?;
         if extent.is_empty() {
             return Ok(());
         }
-        let outcome = read_full(buffer, extent.offset(), |rest, at| {
-            rustix::io::pread(&file.file, rest, at).map_err(std::io::Error::from)
-        });
+        let outcome = file.read_plain(extent, buffer);
         self.drop_pages(file, extent);
-        outcome.map_err(|stop| match stop {
-            Stop::End { got } => file.ended_early(extent, got),
-            Stop::Failed { got, source } => ReadError::io(&file.path, extent, got, source),
-        })
+        outcome
     }
 
     fn effective(&self) -> ReaderMode {
@@ -160,26 +144,13 @@ impl RecordReader for PositionalReader {
         self.files.iter().try_for_each(OpenFile::check_unchanged)
     }
 
+    fn file_len(&self, file: FileId) -> Option<u64> {
+        self.files.get(file.index()).map(OpenFile::size)
+    }
+
     fn path(&self, file: FileId) -> Option<&Path> {
         self.files.get(file.index()).map(|file| file.path.as_path())
     }
-}
-
-/// Refuses a buffer of another length, and an extent beyond the `size` bytes of the file.
-pub(crate) fn check_request(
-    path: &Path,
-    size: u64,
-    extent: &Extent,
-    buffer: &[u8],
-) -> Result<(), ReadError> {
-    if buffer.len() as u64 != extent.len() {
-        return Err(ReadError::buffer_length(extent, buffer.len()));
-    }
-    if !extent.is_empty() && extent.end() > size {
-        let there = size.saturating_sub(extent.offset());
-        return Err(ReadError::end_of_file(path, extent, there));
-    }
-    Ok(())
 }
 
 /// Sets the files up for `mode`: whether the cache is bypassed, and why.

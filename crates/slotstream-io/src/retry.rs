@@ -5,7 +5,7 @@ use std::io;
 
 /// Largest count handed to the system at once: macOS refuses more than `INT_MAX`, Linux moves
 /// at most `0x7fff_f000` bytes.
-const MAX_COUNT: usize = 1 << 30;
+pub(crate) const MAX_COUNT: usize = 1 << 30;
 
 /// Why a read ended before its buffer was full.
 #[derive(Debug)]
@@ -36,21 +36,35 @@ pub(crate) fn read_full(
 ) -> Result<(), Stop> {
     let mut got = 0;
     while got < buffer.len() {
-        let asked = (buffer.len() - got).min(MAX_COUNT);
         let done = got as u64;
-        match pread(&mut buffer[got..got + asked], offset + done) {
+        match read_some(&mut buffer[got..], offset + done, &mut pread) {
             Ok(0) => return Err(Stop::End { got: done }),
-            Ok(n) if n <= asked => got += n,
-            Ok(reported) => {
-                let source =
-                    io::Error::new(io::ErrorKind::InvalidData, Overrun { reported, asked });
-                return Err(Stop::Failed { got: done, source });
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(n) => got += n,
             Err(source) => return Err(Stop::Failed { got: done, source }),
         }
     }
     Ok(())
+}
+
+/// One read of at most [`MAX_COUNT`] bytes, repeated while it is interrupted. The count is never
+/// above what was asked for.
+pub(crate) fn read_some(
+    buffer: &mut [u8],
+    at: u64,
+    mut pread: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let asked = buffer.len().min(MAX_COUNT);
+    loop {
+        match pread(&mut buffer[..asked], at) {
+            Ok(n) if n <= asked => return Ok(n),
+            Ok(reported) => {
+                let overrun = Overrun { reported, asked };
+                return Err(io::Error::new(io::ErrorKind::InvalidData, overrun));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(source),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use slotstream_core::{Extent, FileId, Job, ReadClass, ReadQueue};
+use slotstream_core::{Extent, FileId, Job, ReadClass, ReadQueue, ReadRequest};
 use slotstream_io::{
-    IoError, LaneQueue, PositionalOptions, PositionalReader, ReadMode, ScratchPool,
+    AlignedBuf, IoError, LaneQueue, PositionalOptions, PositionalReader, ReadMode, ScratchPool,
 };
+
+use crate::every::{READERS, on_disk};
 
 const CHILD: &str = "SLOTSTREAM_IO_TEST_ALONE";
 
 /// Runs `body` in a process that runs nothing else. `test` is the path of the calling test.
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
-fn alone(test: &str, body: impl FnOnce()) {
+pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     let done = format!("{test} is done");
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
         body();
@@ -73,6 +75,85 @@ fn memory_stays_flat_over_20_000_reads() {
         assert!(after <= before + 512, "{before} KiB before, {after} KiB after");
         assert_eq!(queue.counters().reads, 22_000);
     });
+}
+
+#[test]
+fn memory_stays_flat_over_5_000_reads_of_every_reader() {
+    alone("alone::memory_stays_flat_over_5_000_reads_of_every_reader", || flat(5000));
+}
+
+#[test]
+#[ignore = "takes minutes: half a million reads from the disk itself"]
+fn memory_stays_flat_over_100_000_reads_of_every_reader() {
+    alone("alone::memory_stays_flat_over_100_000_reads_of_every_reader", || flat(100_000));
+}
+
+/// Reads of crooked places and lengths, singly and in batches of nine.
+fn flat(count: u64) {
+    const LEN: usize = 4001;
+    let folder = on_disk();
+    let path = folder.path().join("shard.bin");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    for (name, open) in READERS {
+        let reader = open(std::slice::from_ref(&path));
+        let mut buffers = vec![vec![0; LEN]; 9];
+        let mut reads = |count: u64| {
+            for i in (0..count).step_by(10) {
+                let at = |n: u64| {
+                    let offset = (i + n) * 4099 % 1_000_000;
+                    Extent::new(FileId::new(0), offset, LEN as u64).unwrap()
+                };
+                reader.read_exact_at(&at(9), &mut buffers[0]).unwrap();
+                let mut requests: Vec<ReadRequest<'_>> = buffers
+                    .iter_mut()
+                    .zip(0..)
+                    .map(|(buffer, n)| ReadRequest { extent: at(n), buffer })
+                    .collect();
+                reader.read_batch(&mut requests, &mut |_, result| result.unwrap());
+            }
+        };
+        reads(500);
+        let before = resident_kib();
+        reads(count);
+        let after = resident_kib();
+        // A map's pages are the system's, and count as resident: the whole file at most.
+        let own = if *name == "mmap" { 1024 } else { 0 };
+        assert!(after <= before + 512 + own, "{name}: {before} KiB, then {after} KiB");
+    }
+}
+
+/// What a read of a warm reader allocates: nothing, whether it goes straight or bounces.
+#[test]
+fn reads_allocate_nothing() {
+    let folder = on_disk();
+    let path = folder.path().join("shard.bin");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    for (name, open) in READERS {
+        let reader = open(std::slice::from_ref(&path));
+        let mut buffer = AlignedBuf::zeroed(65_536).unwrap();
+        let mut read = |offset: u64, len: usize| {
+            let extent = Extent::new(FileId::new(0), offset, len as u64).unwrap();
+            let mut one = [ReadRequest { extent, buffer: &mut buffer[..len] }];
+            let mut landings = 0;
+            let mut result = Ok(());
+            let all = allocation_counter::measure(|| {
+                result = reader.read_exact_at(&one[0].extent, one[0].buffer);
+                if !matches!(*name, "counted" | "throttled") {
+                    reader.read_batch(&mut one, &mut |_, result| {
+                        landings += usize::from(result.is_ok());
+                    });
+                }
+            });
+            result.unwrap();
+            all.count_total
+        };
+        for round in 0..10 {
+            for (offset, len) in [(0, 65_536), (4096, 8192), (1, 60_000), (777, 3)] {
+                let count = read(offset, len);
+                assert!(round < 5 || count == 0, "{name}: {count} allocations");
+            }
+        }
+    }
 }
 
 #[test]

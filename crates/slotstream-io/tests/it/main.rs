@@ -3,12 +3,17 @@
 
 #[cfg(target_os = "linux")]
 mod alone;
+mod direct;
+mod every;
 mod faults;
 mod landings;
 mod lanes;
 mod memory;
+mod mirror;
 #[cfg(target_os = "linux")]
 mod page_cache;
 mod positional;
+#[cfg(target_os = "linux")]
+mod refused;
 mod shutdown;
 mod tracing;

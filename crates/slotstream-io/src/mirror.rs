@@ -1,0 +1,293 @@
+//! Byte-identical copies on several disks, read as one.
+
+mod compare;
+mod load;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use slotstream_core::{
+    Advice, Alignment, ErrorKind, Extent, FileId, ReadError, ReaderMode, RecordReader,
+};
+
+use self::load::{Load, earliest};
+use crate::IoError;
+
+/// Several copies of the same files on disks of their own: together they read faster than each,
+/// and one may fail.
+///
+/// **Which copy is read.** The one with the earliest estimated finish: the bytes it still has to
+/// bring and those of the request, divided by the rate of all its reads together while it was
+/// busy. A copy that was not read for ten seconds is tried again. Reads spread over the disks when
+/// several are in progress, as from a [`LaneQueue`](crate::LaneQueue); the requests of one batch
+/// are read one after the other.
+///
+/// **When a read fails** it is repeated on the other copies. If one of them brings the bytes, the
+/// copy that failed is left out from then on, and [`effective`] names it with the error. If none
+/// does, the first error is returned and no copy is left out: then it may be the request that is
+/// wrong.
+///
+/// **What is compared.** At the making: the number of files, the length of each where the readers
+/// know it, and of each file of known length the first, the middle and the last 4,096 bytes. At
+/// use: the whole of the first four reads of each file, from every copy. Nothing else: a copy that
+/// differs elsewhere goes unnoticed here (verify checksums for that). Copies that differ are
+/// refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::Changed`], for that
+/// read and all later ones.
+///
+/// **Changes.** [`check_unchanged`] checks the copies that are in use. A copy that changed is
+/// reported once, because earlier reads may have come from it, and left out.
+///
+/// Paths in errors are those of the copy that failed; [`path`] is that of the first copy.
+///
+/// ```
+/// use std::sync::Arc;
+/// use slotstream_core::{Extent, FileId, RecordReader};
+/// use slotstream_io::{MemReader, MirrorReader};
+/// let copy = || Arc::new(MemReader::from_bytes(vec![b"the same bytes".to_vec()]).unwrap()) as _;
+/// let mirror = MirrorReader::new(vec![copy(), copy()])?;
+/// let mut buffer = [0; 4];
+/// mirror.read_exact_at(&Extent::new(FileId::new(0), 4, 4)?, &mut buffer)?;
+/// assert_eq!(&buffer, b"same");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`effective`]: RecordReader::effective
+/// [`check_unchanged`]: RecordReader::check_unchanged
+/// [`path`]: RecordReader::path
+#[derive(Debug)]
+pub struct MirrorReader {
+    copies: Vec<Copy>,
+    loads: Mutex<Vec<Load>>,
+    began: Instant,
+    /// Reads of each file that are still to be compared.
+    to_compare: Vec<AtomicU8>,
+    /// Why nothing is read any more: the path and what differs.
+    refused: OnceLock<(PathBuf, String)>,
+    /// A copy that changed and that nobody was told of.
+    owed: Mutex<Option<ReadError>>,
+}
+
+#[derive(Debug)]
+struct Copy {
+    reader: Arc<dyn RecordReader>,
+    /// Why it is not read any more.
+    left_out: OnceLock<String>,
+}
+
+/// A read in flight: its end is counted even if the reader panics.
+struct InFlight<'a> {
+    mirror: &'a MirrorReader,
+    copy: usize,
+    bytes: u64,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let now = self.mirror.began.elapsed();
+        self.mirror.loads.lock()[self.copy].end(now, self.bytes);
+    }
+}
+
+impl MirrorReader {
+    /// The largest number of copies.
+    pub const MAX_COPIES: usize = 64;
+
+    /// Joins copies, each a reader of the same files in the same order.
+    ///
+    /// # Errors
+    /// [`IoError::Copies`] for none or more than [`Self::MAX_COPIES`]; [`IoError::CopiesDiffer`];
+    /// [`IoError::CopyUnread`] when a copy cannot be read at once.
+    pub fn new(copies: Vec<Arc<dyn RecordReader>>) -> Result<Self, IoError> {
+        let (found, limit) = (copies.len(), Self::MAX_COPIES);
+        if found == 0 || found > limit {
+            return Err(IoError::Copies { found, limit });
+        }
+        let files = compare::files(&copies)?;
+        let copies: Vec<Copy> =
+            copies.into_iter().map(|reader| Copy { reader, left_out: OnceLock::new() }).collect();
+        Ok(Self {
+            loads: Mutex::new(copies.iter().map(|_| Load::default()).collect()),
+            copies,
+            began: Instant::now(),
+            to_compare: (0..files).map(|_| AtomicU8::new(compare::FIRST_READS)).collect(),
+            refused: OnceLock::new(),
+            owed: Mutex::new(None),
+        })
+    }
+
+    fn in_use(&self) -> impl Iterator<Item = (usize, &Copy)> {
+        self.copies.iter().enumerate().filter(|(_, copy)| copy.left_out.get().is_none())
+    }
+
+    /// Chooses a copy that was not `tried` and begins a read of it.
+    fn begin(&self, tried: u64, bytes: u64) -> Option<InFlight<'_>> {
+        let now = self.now();
+        let mut loads = self.loads.lock();
+        let may = |i: usize| tried & (1 << i) == 0 && self.copies[i].left_out.get().is_none();
+        let copy = earliest(&loads, now, bytes, may)?;
+        loads[copy].begin(now, bytes);
+        Some(InFlight { mirror: self, copy, bytes })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Reads a copy no more.
+    fn leave_out(&self, copy: usize, error: &ReadError) {
+        let why = match std::error::Error::source(error) {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        };
+        self.copies[copy].left_out.get_or_init(|| {
+            tracing::warn!(copy, why, "a copy is left out of the mirror");
+            why
+        });
+    }
+
+    /// The reads of `failed` copies failed where another one succeeded.
+    fn leave_out_all(&self, failed: Vec<(usize, ReadError)>) {
+        for (copy, error) in failed {
+            self.leave_out(copy, &error);
+            if error.kind() == ErrorKind::Corrupt {
+                self.owed.lock().get_or_insert(error);
+            }
+        }
+    }
+
+    fn refusal(&self) -> Result<(), ReadError> {
+        match self.refused.get() {
+            Some((path, what)) => Err(ReadError::changed(path, what.as_str())),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the first reads of a file with those of the other copies.
+    fn compare(&self, extent: &Extent, buffer: &[u8], from: usize) -> Result<(), ReadError> {
+        let Some(left) = self.to_compare.get(extent.file().index()) else { return Ok(()) };
+        let less = |left: u8| left.checked_sub(1);
+        if left.load(Ordering::Relaxed) == 0
+            || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err()
+        {
+            return Ok(());
+        }
+        let mut other = Vec::new();
+        for (i, copy) in self.in_use().filter(|(i, _)| *i != from) {
+            other.resize(buffer.len(), 0);
+            match copy.reader.read_exact_at(extent, &mut other) {
+                Ok(()) => {
+                    let pair = [&self.copies[from].reader, &copy.reader];
+                    if let Some(what) = compare::difference(pair, extent, [buffer, &other]) {
+                        self.refused.get_or_init(|| what);
+                    }
+                }
+                Err(error) => self.leave_out_all(vec![(i, error)]),
+            }
+        }
+        self.refusal()
+    }
+}
+
+/// Whether another copy could not do better.
+fn is_request(error: &ReadError) -> bool {
+    matches!(error.kind(), ErrorKind::Bug | ErrorKind::Cancelled)
+}
+
+impl RecordReader for MirrorReader {
+    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.refusal()?;
+        let mut tried = 0;
+        let mut failed = Vec::new();
+        while let Some(read) = self.begin(tried, buffer.len() as u64) {
+            let copy = read.copy;
+            tried |= 1 << copy;
+            let result = self.copies[copy].reader.read_exact_at(extent, buffer);
+            drop(read);
+            match result {
+                Ok(()) => {
+                    self.leave_out_all(failed);
+                    return self.compare(extent, buffer, copy);
+                }
+                Err(error) if is_request(&error) => return Err(error),
+                Err(error) => failed.push((copy, error)),
+            }
+        }
+        let first = failed.into_iter().next().map(|(_, error)| error);
+        Err(first.unwrap_or_else(|| ReadError::other(extent, "every copy was left out meanwhile")))
+    }
+
+    /// The largest of the copies in use: what suits all of them.
+    fn alignment(&self) -> Alignment {
+        self.in_use().map(|(_, copy)| copy.reader.alignment()).fold(Alignment::NONE, |a, b| {
+            Alignment {
+                memory: a.memory.max(b.memory),
+                offset: a.offset.max(b.offset),
+                length: a.length.max(b.length),
+            }
+        })
+    }
+
+    fn effective(&self) -> ReaderMode {
+        let reads: Vec<u64> = self.loads.lock().iter().map(|load| load.reads).collect();
+        let tell = |(i, copy): (usize, &Copy)| match copy.left_out.get() {
+            Some(why) => format!("copy {i} left out: {why}"),
+            None => {
+                let ReaderMode { name, why, .. } = copy.reader.effective();
+                format!("copy {i} with {} reads: {name}, {why}", reads[i])
+            }
+        };
+        let copies: Vec<String> = self.copies.iter().enumerate().map(tell).collect();
+        let mut why = format!("{} copies; {}", copies.len(), copies.join("; "));
+        if let Some((path, what)) = self.refused.get() {
+            why = format!("refused: {} {what}; {why}", path.display());
+        }
+        ReaderMode::new("mirror", why)
+    }
+
+    /// The largest of the copies in use, one of which will be read.
+    fn issued_len(&self, extent: &Extent) -> u64 {
+        let issued = self.in_use().map(|(_, copy)| copy.reader.issued_len(extent));
+        issued.max().unwrap_or(extent.len())
+    }
+
+    /// To every copy in use, except [`Advice::WillNeed`]: only one of them will be read.
+    fn advise(&self, extent: &Extent, advice: Advice) {
+        if advice != Advice::WillNeed {
+            self.in_use().for_each(|(_, copy)| copy.reader.advise(extent, advice));
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<(), ReadError> {
+        self.refusal()?;
+        if let Some(owed) = self.owed.lock().take() {
+            return Err(owed);
+        }
+        for (i, copy) in self.in_use() {
+            if let Err(error) = copy.reader.check_unchanged() {
+                // The last one stays: without it there is nothing.
+                if self.in_use().count() > 1 {
+                    self.leave_out(i, &error);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn file_len(&self, file: FileId) -> Option<u64> {
+        self.copies.iter().find_map(|copy| copy.reader.file_len(file))
+    }
+
+    /// All copies together.
+    fn held_bytes(&self) -> u64 {
+        self.copies.iter().fold(0, |sum, copy| sum.saturating_add(copy.reader.held_bytes()))
+    }
+
+    fn path(&self, file: FileId) -> Option<&Path> {
+        self.copies.first().and_then(|copy| copy.reader.path(file))
+    }
+}
