@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 use slotstream_checkpoint::CheckpointError;
 use slotstream_checkpoint::container::ContainerError;
-use slotstream_core::ErrorKind;
+use slotstream_core::{ErrorKind, ReadError};
+use slotstream_io::IoError;
 use slotstream_replay::{ReplayError, TraceError};
 use slotstream_testkit::checkpoint::WriteError;
 
@@ -61,8 +62,28 @@ pub enum Failure {
         /// What is wrong with each that is not as listed.
         wrong: Vec<String>,
     },
+    /// A reader that cannot be opened, or its lanes not started.
+    #[error("the reads cannot begin")]
+    #[non_exhaustive]
+    Reader {
+        /// Why.
+        source: IoError,
+    },
+    /// A read.
+    #[error("a read failed")]
+    #[non_exhaustive]
+    Read {
+        /// Which, and why.
+        source: ReadError,
+    },
+    /// A chart that cannot be drawn.
+    #[error("the chart cannot be drawn: {reason}")]
+    #[non_exhaustive]
+    Chart {
+        /// What the library says.
+        reason: String,
+    },
     /// A file that cannot be read.
-    #[cfg(feature = "engine")]
     #[error("{} cannot be read", path.display())]
     #[non_exhaustive]
     ReadFile {
@@ -210,8 +231,10 @@ impl Failure {
             Self::Digests { .. } => ErrorKind::Corrupt,
             #[cfg(feature = "engine")]
             Self::Interrupted { .. } => ErrorKind::Cancelled,
-            #[cfg(feature = "engine")]
+            Self::Reader { source } => source.kind(),
+            Self::Read { source } => source.kind(),
             Self::ReadFile { .. } => ErrorKind::Transient,
+            Self::Chart { .. } => ErrorKind::Bug,
             Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
                 ErrorKind::Transient
             }

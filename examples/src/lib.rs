@@ -24,6 +24,7 @@ mod model;
 pub mod perplexity;
 mod policies;
 pub mod pool_view;
+pub mod probe_ssd;
 #[cfg(feature = "engine")]
 mod prompt;
 #[cfg(feature = "engine")]
@@ -33,6 +34,7 @@ pub mod replay;
 #[cfg(feature = "engine")]
 mod shadows;
 mod size;
+mod space;
 pub mod synthesize;
 mod text_file;
 mod token_file;

@@ -13,6 +13,8 @@ mod inspect;
 mod perplexity;
 #[path = "cli/pool_view.rs"]
 mod pool_view;
+#[path = "cli/probe_ssd.rs"]
+mod probe_ssd;
 #[path = "cli/program.rs"]
 mod program;
 #[path = "cli/refusals.rs"]

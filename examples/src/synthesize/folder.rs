@@ -1,13 +1,10 @@
 //! A folder that appears when it is complete.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
-
-/// Room that is left free beyond the payload: headers, index, the file system's own books.
-const SPARE: u64 = 64 << 20;
+use crate::space::need;
 
 /// Refuses a folder that is there already, or for which there is no room.
 pub(super) fn check(folder: &Path, bytes: u64) -> Result<(), Failure> {
@@ -20,18 +17,7 @@ pub(super) fn check(folder: &Path, bytes: u64) -> Result<(), Failure> {
             });
         }
     }
-    let parent = parent(folder);
-    let failed = |source: rustix::io::Errno| Failure::File {
-        path: parent.clone(),
-        source: io::Error::from(source),
-    };
-    let space = rustix::fs::statvfs(&parent).map_err(failed)?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
-    let needed = bytes.saturating_add(SPARE);
-    if needed > free {
-        return Err(Failure::Space { path: parent, needed, free });
-    }
-    Ok(())
+    need(&parent(folder), bytes)
 }
 
 /// A folder under a name of its own that goes unless it is finished.

@@ -1,0 +1,261 @@
+//! The `probe_ssd` example: how fast a disk is in the ways in which the engine reads.
+//!
+//! No byte is read twice in a run, and the files are dropped from the page cache before each
+//! measurement. Where the system tells how much it really fetched, a measurement that was served
+//! from a cache is marked.
+
+mod measure;
+mod places;
+mod plot;
+mod report;
+mod scratch;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+use slotstream_checkpoint::Checkpoint;
+use slotstream_core::{PIECE_ORDER, RecordReader};
+use slotstream_io::{ReaderKind, open_reader};
+use slotstream_replay::bytes_a_token;
+
+use crate::console::parse;
+use crate::{Console, Ended, Failure, MODEL_VARIABLE, find_model, parse_size};
+use measure::{Cell, Sample};
+use places::Places;
+use report::Report;
+use scratch::Scratch;
+
+/// Measures a disk in the ways in which the engine reads: whole records, records in nine pieces,
+/// pages and n-gram rows, by several readers, with 1 to 32 reads at once.
+///
+/// Without a file it reads the shards of the model; those of the bundled one are far too small to
+/// say anything of a disk. --scratch writes a file of random bytes first and removes it at the
+/// end.
+#[derive(Parser, Clone, Debug)]
+#[command(
+    name = "probe_ssd",
+    version,
+    allow_negative_numbers = true,
+    after_help = "GB/s are payload by wall clock, medians over the rounds; p50 and p99 are of single \
+                  reads. Close what else uses the disk. A virtual disk may be cached by its host, \
+                  which nobody in the guest can see."
+)]
+#[non_exhaustive]
+pub struct Arguments {
+    /// Files to read: large ones on the disk in question
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "scratch"], help_heading = "Files")]
+    pub file: Vec<PathBuf>,
+    /// A model folder whose shards are read [default: $SLOTSTREAM_MODEL, else the bundled model]
+    #[arg(long, value_name = "DIR", conflicts_with = "scratch", help_heading = "Files")]
+    pub model: Option<PathBuf>,
+    /// Write a file of random bytes into this folder, read that, remove it
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub scratch: Option<PathBuf>,
+    /// Size of the scratch file
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        default_value = "8GB",
+        requires = "scratch",
+        help_heading = "Files"
+    )]
+    pub size: u64,
+    /// Readers to compare
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "buffered,uncached,direct,uring",
+        help_heading = "Reads"
+    )]
+    pub reader: Vec<ReaderKind>,
+    /// Ways to read
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "record,pieces,page,row",
+        help_heading = "Reads"
+    )]
+    pub way: Vec<Way>,
+    /// Reads at once
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,4,8,16,32",
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+        help_heading = "Reads"
+    )]
+    pub depth: Vec<u16>,
+    /// Rounds; each measures everything once, one after the other
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Reads")]
+    pub rounds: u16,
+    /// Most bytes of one measurement [default: 256MB, less where the files would be used up]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Reads")]
+    pub bytes: Option<u64>,
+    /// Seed of the places
+    #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Reads")]
+    pub seed: u64,
+    /// Print one JSON object on the last line instead of tables
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Draw GB/s against the reads at once as SVG
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Ways in which the engine reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Way {
+    /// A record of a container: one run at a multiple of 16 KiB.
+    Record,
+    /// A record of the shards: nine runs at any byte.
+    Pieces,
+    /// 16 KiB at a multiple of it.
+    Page,
+    /// 100 bytes at any byte.
+    Row,
+}
+
+/// The published model's shape, where no model is named.
+const RECORD: [u64; 9] =
+    [819_200, 51_200, 51_200, 819_200, 51_200, 51_200, 819_200, 51_200, 51_200];
+const A_TOKEN: u64 = 480 * 2_764_800;
+
+/// What the reads look like.
+#[derive(Clone, Debug, Serialize)]
+struct Shape {
+    pieces: [u64; PIECE_ORDER.len()],
+    /// Bytes that a token reads when nothing hits.
+    token_bytes: u64,
+}
+
+impl Shape {
+    fn record(&self) -> u64 {
+        self.pieces.iter().sum()
+    }
+}
+
+/// Runs the example with these arguments, the program's name first.
+///
+/// # Errors
+/// [`Failure`] says what and whose it is. After Ctrl-C what was measured is shown.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    console: &mut Console<'_>,
+) -> Result<Ended, Failure> {
+    let arguments: Arguments = parse(arguments)?;
+    console.progress &= !arguments.json;
+    let scratch = arguments
+        .scratch
+        .as_ref()
+        .map(|folder| Scratch::write(folder, arguments.size, arguments.seed, console))
+        .transpose()?;
+    let Some(scratch) = (match scratch {
+        None => Some(None),
+        Some(Some(scratch)) => Some(Some(scratch)),
+        // Ctrl-C while it was written.
+        Some(None) => None,
+    }) else {
+        return Ok(Ended::Interrupted);
+    };
+    let (files, shape) = files(&arguments, scratch.as_ref())?;
+    let cells = Cell::all(&arguments);
+    let (samples, report) = probe(&arguments, &files, &shape, &cells, console)?;
+    if let Some(path) = &arguments.plot {
+        let drawn = plot::draw(&report.rows);
+        fs::write(path, drawn?).map_err(|source| Failure::File { path: path.clone(), source })?;
+    }
+    console.line(&if arguments.json { report.json()? } else { report.text() })?;
+    let whole = samples == cells.len() * usize::from(arguments.rounds) || report.used_up;
+    Ok(if whole { Ended::Done } else { Ended::Interrupted })
+}
+
+/// The files to read and what a record looks like.
+fn files(
+    arguments: &Arguments,
+    scratch: Option<&Scratch>,
+) -> Result<(Vec<PathBuf>, Shape), Failure> {
+    let published = Shape { pieces: RECORD, token_bytes: A_TOKEN };
+    if let Some(scratch) = scratch {
+        return Ok((vec![scratch.path().to_owned()], published));
+    }
+    if !arguments.file.is_empty() {
+        return Ok((arguments.file.clone(), published));
+    }
+    let model = find_model(arguments.model.as_deref(), std::env::var_os(MODEL_VARIABLE))?;
+    let checkpoint = Checkpoint::open(&model.path)?;
+    let layout = checkpoint.record_layout();
+    let shape = Shape {
+        pieces: layout.pieces().map(|piece| piece.len as u64),
+        token_bytes: bytes_a_token(&checkpoint.geometry(), layout.payload_len() as u64),
+    };
+    Ok((checkpoint.files().to_vec(), shape))
+}
+
+/// Measures every cell in every round, until the files are used up or Ctrl-C; the number of
+/// measurements, and what they say.
+fn probe(
+    arguments: &Arguments,
+    files: &[PathBuf],
+    shape: &Shape,
+    cells: &[Cell],
+    console: &Console<'_>,
+) -> Result<(usize, Report), Failure> {
+    let lens = lens(files)?;
+    let total: u64 = lens.iter().sum();
+    let mut places = Places::new(&lens, arguments.seed);
+    let rounds = usize::from(arguments.rounds);
+    let bytes = arguments.bytes.unwrap_or_else(|| {
+        // Small reads take less than their share.
+        256_000_000.min(total / (cells.len() * rounds).max(1) as u64)
+    });
+    let mut readers: Vec<(ReaderKind, Arc<dyn RecordReader>)> = Vec::new();
+    for &kind in &arguments.reader {
+        let opened = open_reader(kind, files);
+        readers.push((kind, opened.map_err(|source| Failure::Reader { source })?));
+    }
+    let mut report = Report::new(files, total, shape, &readers);
+    let bar = console.bar((cells.len() * rounds) as u64, "measurements", false);
+    let mut samples = 0;
+    'rounds: for _ in 0..rounds {
+        for cell in cells {
+            if console.cancel.is_cancelled() {
+                break 'rounds;
+            }
+            let Some(reads) = places.take_for(cell, shape, bytes) else {
+                report.used_up = true;
+                break 'rounds;
+            };
+            let reader = readers.iter().find(|(kind, _)| *kind == cell.reader);
+            let Some((_, reader)) = reader else { continue };
+            measure::forget(files)?;
+            let sample = Sample::of(reader, cell, reads, shape)?;
+            report.add(*cell, sample);
+            samples += 1;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    report.finish();
+    Ok((samples, report))
+}
+
+fn lens(files: &[PathBuf]) -> Result<Vec<u64>, Failure> {
+    files
+        .iter()
+        .map(|path| {
+            let failed = |source| Failure::ReadFile { path: path.clone(), source };
+            let meta = fs::metadata(path).map_err(failed)?;
+            Ok(meta.len())
+        })
+        .collect()
+}

@@ -1,0 +1,118 @@
+//! Places in files that are read once and never again.
+
+use slotstream_core::{Extent, FileId, Rng};
+
+use super::measure::Cell;
+use super::{Shape, Way};
+
+/// Bytes of a region. Reads of one measurement go to different regions, so that what a read ahead
+/// brings is of no use to it.
+const REGION: u64 = 16 << 20;
+/// Multiples at which records and pages begin.
+const PAGE: u64 = 16 << 10;
+
+/// What has not been read yet.
+#[derive(Debug)]
+pub(super) struct Places {
+    regions: Vec<Region>,
+    /// The region whose turn it is.
+    turn: usize,
+    rng: Rng,
+}
+
+#[derive(Debug)]
+struct Region {
+    file: u16,
+    at: u64,
+    end: u64,
+}
+
+impl Places {
+    pub(super) fn new(lens: &[u64], seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut regions = Vec::new();
+        for (file, len) in (0_u16..).zip(lens) {
+            let starts = (0..*len).step_by(REGION as usize);
+            regions.extend(starts.map(|at| Region { file, at, end: (at + REGION).min(*len) }));
+        }
+        for last in (1..regions.len()).rev() {
+            regions.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        Self { regions, turn: 0, rng }
+    }
+
+    /// The reads of a measurement of about so many bytes, at least one a lane; `None` when there
+    /// is not enough left.
+    pub(super) fn take_for(
+        &mut self,
+        cell: &Cell,
+        shape: &Shape,
+        bytes: u64,
+    ) -> Option<Vec<Extent>> {
+        let (lens, aligned): (&[u64], bool) = match cell.way {
+            Way::Record => (&[shape.record()], true),
+            Way::Pieces => (&shape.pieces, false),
+            Way::Page => (&[PAGE], true),
+            Way::Row => (&[100], false),
+        };
+        let each: u64 = lens.iter().sum();
+        let least = u64::from(cell.depth).div_ceil(lens.len() as u64);
+        // One a region, as far as a lane each leaves the choice.
+        let most = (self.regions.len() / lens.len()).max(1) as u64;
+        let items = (bytes / each.max(1)).min(most).max(least);
+        let mut reads = Vec::new();
+        for _ in 0..items {
+            for len in lens {
+                reads.push(self.take(*len, aligned)?);
+            }
+        }
+        Some(reads)
+    }
+
+    fn take(&mut self, len: u64, aligned: bool) -> Option<Extent> {
+        for _ in 0..self.regions.len() {
+            self.turn = (self.turn + 1) % self.regions.len();
+            // No piece of a raw shard begins at a multiple of 512.
+            let skip = if aligned { 0 } else { 2 + 2 * self.rng.below(100) };
+            let region = &mut self.regions[self.turn];
+            let at = if aligned { region.at.next_multiple_of(PAGE) } else { region.at + skip };
+            if at + len <= region.end {
+                region.at = at + len;
+                return Extent::new(FileId::new(region.file), at, len).ok();
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slotstream_io::ReaderKind;
+
+    #[test]
+    fn nothing_is_read_twice() {
+        let lens = [100_000_000, 5, 40_000_123];
+        let mut places = Places::new(&lens, 3);
+        let shape = Shape { pieces: [9000, 10, 10, 9000, 10, 10, 9000, 10, 10], token_bytes: 1 };
+        let mut taken: Vec<Extent> = Vec::new();
+        let ways = [Way::Record, Way::Pieces, Way::Page, Way::Row];
+        'used_up: for round in 0.. {
+            for way in ways {
+                let cell = Cell { reader: ReaderKind::Buffered, way, depth: 4 };
+                let Some(reads) = places.take_for(&cell, &shape, 4_000_000) else { break 'used_up };
+                assert!(reads.len() >= 4 && round < 1000);
+                if matches!(way, Way::Record | Way::Page) {
+                    assert!(reads.iter().all(|read| read.offset() % PAGE == 0));
+                }
+                taken.extend(reads);
+            }
+        }
+        taken.sort_by_key(|read| (read.file(), read.offset()));
+        assert!(taken.iter().map(Extent::len).sum::<u64>() > 60_000_000);
+        for pair in taken.windows(2) {
+            assert!(pair[0].file() != pair[1].file() || pair[0].end() <= pair[1].offset());
+        }
+        assert!(taken.iter().all(|read| read.end() <= lens[read.file().index()]));
+    }
+}
