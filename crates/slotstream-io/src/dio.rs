@@ -87,13 +87,18 @@ mod system {
         // Such file systems may accept the flag, and then copy from the page cache all the same.
         bypass::on_a_disk(plain)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT;
-        loop {
+        let refuse = |errno: Errno| Refusal::of("open with O_DIRECT", &errno.into());
+        let file = loop {
             match rustix::fs::open(path, flags, Mode::empty()) {
-                Ok(descriptor) => return Ok(File::from(descriptor)),
+                Ok(descriptor) => break File::from(descriptor),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(Refusal::of("open with O_DIRECT", &errno.into())),
+                Err(errno) => return Err(refuse(errno)),
             }
-        }
+        };
+        // NONBLOCK was for a path that leads to a pipe by now. Some kernels would let reads of a
+        // ring fail where they could wait.
+        rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).map_err(refuse)?;
+        Ok(file)
     }
 
     /// `dio_mem_align` and `dio_offset_align` (Linux 6.1); `None` where they are not stated.

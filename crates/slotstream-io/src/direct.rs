@@ -175,6 +175,7 @@ impl DirectReader {
         self.lapsed.get_or_init(|| {
             let path = file.path.display();
             tracing::warn!(%path, why, "direct reads are given up, reading through the cache");
+            self.files.iter().for_each(|plain| bypass::restore(&plain.file));
             format!("direct was wanted, but for {path} {why}")
         });
     }
@@ -249,6 +250,9 @@ impl Way {
             };
             direct.push(DirectFile { file, compared: AtomicBool::new(false) });
         }
+        // The few reads through the cache bring in what they ask for, and nothing beside it. A
+        // length of 0 is the whole file.
+        files.iter().for_each(|plain| bypass::hint(&plain.file, 0, 0, Advice::Random));
         Ok(Self { alignment, files: direct })
     }
 }

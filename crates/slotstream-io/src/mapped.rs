@@ -9,9 +9,8 @@ use slotstream_core::{Advice, Extent, FileId, ReadError, ReaderMode, RecordReade
 use crate::IoError;
 use crate::files::{MAX_FILES, OpenFile, requested};
 
-/// Copies out of files that are mapped into memory. There to be compared with: on every disk we
-/// measured it is slower than a [`PositionalReader`](crate::PositionalReader), because each page
-/// is a fault of its own.
+/// Copies out of files that are mapped into memory. There to be compared with: each page that is
+/// not in memory is a fault of its own, which costs more than its part of a read.
 ///
 /// The system is told that reads are scattered (`MADV_RANDOM`): without that each fault reads as
 /// much ahead as the disk is set to, megabytes in places. [`Advice::WillNeed`] is passed on, and

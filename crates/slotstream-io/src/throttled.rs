@@ -1,6 +1,8 @@
 //! A model of another disk.
 
-use std::thread::{sleep, yield_now};
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -69,15 +71,13 @@ impl Throttle {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The system may sleep longer than it is asked to, by about this much. The rest is waited out
-/// awake.
-const SLACK: Duration = Duration::from_micros(120);
-
 /// Lets another reader appear as slow as a [`Throttle`]: for experiments with disks that are not
 /// here. Over a [`MemReader`](crate::MemReader), or files that are in the page cache, the model is
 /// what is measured; where the reader behind it is slower, that is.
 ///
-/// A read that has brought its bytes waits for its end: asleep, and for the last 0.1 ms awake.
+/// A read that has brought its bytes sleeps until its end. On Linux the thread's timer slack
+/// (50 us, usually) is put aside for that; what is left is a few microseconds, and more where
+/// threads wait for a core.
 #[derive(Debug)]
 pub struct Throttled<R> {
     inner: R,
@@ -107,12 +107,26 @@ impl<R: RecordReader> Throttled<R> {
     }
 
     fn wait(&self, end: Duration) {
-        let left = || end.saturating_sub(self.began.elapsed());
-        sleep(left().saturating_sub(SLACK));
-        while !left().is_zero() {
-            yield_now();
+        let left = end.saturating_sub(self.began.elapsed());
+        if !left.is_zero() {
+            sleep_finely(left);
         }
     }
+}
+
+/// Sleeps, and wakes as soon as the system can.
+fn sleep_finely(time: Duration) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::thread::{current_timer_slack, set_current_timer_slack};
+        // A refusal costs precision alone.
+        let before = current_timer_slack().ok();
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        sleep(time);
+        let _ = set_current_timer_slack(before.and_then(NonZeroU64::new));
+    }
+    #[cfg(not(target_os = "linux"))]
+    sleep(time);
 }
 
 impl<R: RecordReader> RecordReader for Throttled<R> {

@@ -59,7 +59,7 @@ impl Rings {
         let Some(ring) = &mut leased.ring else { return false };
         let mut places = [const { None }; DEPTH];
         ring.scope(&mut places, |flight| {
-            Batch::new(reader, alignment, flight).run(requests, landed)
+            Batch::new(reader, alignment, flight).run(requests, landed);
         });
         true
     }

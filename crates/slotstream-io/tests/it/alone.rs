@@ -25,7 +25,7 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
         return;
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(CHILD, test)
         .output()
         .unwrap();
@@ -83,7 +83,7 @@ fn memory_stays_flat_over_5_000_reads_of_every_reader() {
 }
 
 #[test]
-#[ignore = "takes minutes: half a million reads from the disk itself"]
+#[ignore = "takes minutes on a busy disk: a million reads, most of them from the disk itself"]
 fn memory_stays_flat_over_100_000_reads_of_every_reader() {
     alone("alone::memory_stays_flat_over_100_000_reads_of_every_reader", || flat(100_000));
 }

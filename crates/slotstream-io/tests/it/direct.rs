@@ -77,7 +77,7 @@ fn a_reader_of_no_files_is_no_error() {
     assert!(reader.check_unchanged().is_ok());
 }
 
-/// A `landed` may end a batch's thread, or read through the reader of another batch.
+/// The only ring is taken while its batch lands.
 #[test]
 fn threads_that_find_no_ring_read_without() {
     let folder = on_disk();

@@ -13,7 +13,7 @@ use slotstream_io::{
     PositionalReader, ReadMode, Throttle, Throttled, UringOptions, UringReader,
 };
 use slotstream_testkit::reader::{
-    Fault, FaultyReader, Schedule, ShortReader, SlowReader, TornReader, assert_lawful,
+    Fault, FaultyReader, Schedule, ShortReader, SlowReader, TornReader, check,
 };
 
 pub(crate) type Open = fn(&[PathBuf]) -> Box<dyn RecordReader>;
@@ -90,17 +90,11 @@ fn right(bytes: &[u8], offset: u64) -> bool {
 }
 
 #[test]
-fn conforms_on_a_disk_and_in_memory() {
+fn every_reader_conforms() {
     for (name, open) in READERS {
-        println_once(name);
-        assert_lawful(open);
+        let found = check(open);
+        assert!(found.is_empty(), "{name}: {found:#?}");
     }
-}
-
-/// The harness shows it when a test fails.
-#[expect(clippy::print_stdout, reason = "says which reader it was")]
-fn println_once(name: &str) {
-    println!("{name}");
 }
 
 /// Against the standard library, around every border of a block and at the end.
