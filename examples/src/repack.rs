@@ -107,7 +107,11 @@ fn write(
     let bar = console.bar(0, "writing", true);
     let mut show = |progress| {
         show(&bar, &progress);
-        if console.cancel.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if console.cancel.is_cancelled() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let begun = Instant::now();
     let files = repack.run(&mut show)?;

@@ -160,6 +160,8 @@ pub(super) fn checksums(content: &Content, first: u64, bytes: &[u8]) -> Vec<u32>
     let blocks = bytes.chunks(content.block_stride());
     (first..)
         .zip(blocks)
-        .map(|(block, bytes)| crc32fast::hash(&bytes[..content.block(block).checked.min(bytes.len())]))
+        .map(|(block, bytes)| {
+            crc32fast::hash(&bytes[..content.block(block).checked.min(bytes.len())])
+        })
         .collect()
 }

@@ -65,7 +65,8 @@ impl ContainerFile {
         image: &Image<'_>,
         report: &mut dyn FnMut(u64) -> Result<(), ContainerError>,
     ) -> Result<(), ContainerError> {
-        let file = File::open(&self.path).map_err(|e| ContainerError::io(&self.path, "open", 0, e))?;
+        let file =
+            File::open(&self.path).map_err(|e| ContainerError::io(&self.path, "open", 0, e))?;
         let (mut next, mut step, mut found) = (0, Step::default(), Vec::new());
         let data = self.header.data_offset();
         while next < image.content.blocks() {

@@ -125,7 +125,8 @@ fn opened(out: &Path, name: &str, bytes: &[u8]) -> Result<Container, ContainerEr
 fn files_that_are_cut_off_or_damaged_or_of_another_kind() {
     let checkpoint = open(&random_fixture());
     let (out, container) = repacked(&checkpoint, false);
-    for (header, kind) in [container.experts(), container.ngram()].into_iter().zip(ContainerKind::ALL)
+    for (header, kind) in
+        [container.experts(), container.ngram()].into_iter().zip(ContainerKind::ALL)
     {
         let (header, name) = (header.unwrap(), kind.file_name());
         let good = fs::read(out.path().join(name)).unwrap();
@@ -145,7 +146,8 @@ fn files_that_are_cut_off_or_damaged_or_of_another_kind() {
             let mut broken = good.clone();
             broken[at] ^= 0x10;
             let error = opened(out.path(), name, &broken).expect_err("damaged");
-            let is_table = matches!(error, ContainerError::Checksum { offset, .. } if offset == table as u64);
+            let is_table =
+                matches!(error, ContainerError::Checksum { offset, .. } if offset == table as u64);
             assert!(is_table, "{at}: {error}");
         }
         // Another version, not finished, another format.
@@ -157,7 +159,8 @@ fn files_that_are_cut_off_or_damaged_or_of_another_kind() {
             changed
         };
         let error = opened(out.path(), name, &with(8, 9)).expect_err("version");
-        let version = matches!(error, ContainerError::Version { found: 9, known: CONTAINER_VERSION, .. });
+        let version =
+            matches!(error, ContainerError::Version { found: 9, known: CONTAINER_VERSION, .. });
         assert!(version, "{error}");
         let error = opened(out.path(), name, &with(12, 0)).expect_err("not finished");
         assert!(matches!(error, ContainerError::Unfinished { .. }), "{error}");
@@ -165,7 +168,8 @@ fn files_that_are_cut_off_or_damaged_or_of_another_kind() {
         let error = opened(out.path(), name, &with(0, b'x')).expect_err("format");
         assert!(matches!(error, ContainerError::Magic { .. }), "{error}");
         let error = opened(out.path(), name, &with(120, 7)).expect_err("layout");
-        let layout = matches!(&error, ContainerError::Field { offset: 120, found, .. } if found == "7");
+        let layout =
+            matches!(&error, ContainerError::Field { offset: 120, found, .. } if found == "7");
         assert!(layout, "{error}");
         // One under the name of the other.
         let other = ContainerKind::ALL.into_iter().find(|other| *other != kind).unwrap();
@@ -191,7 +195,8 @@ fn folders_without_a_container() {
     fs::create_dir(out.path().join("experts.slots")).unwrap();
     let error = Container::open(out.path(), &checkpoint).expect_err("a folder");
     assert!(matches!(error, ContainerError::Io { .. }), "{error}");
-    let repack = slotstream_checkpoint::container::Repack::new(&checkpoint, &out.path().join("a/b"));
+    let repack =
+        slotstream_checkpoint::container::Repack::new(&checkpoint, &out.path().join("a/b"));
     let error = repack.run(&mut go_on).expect_err("no parent");
     assert!(matches!(error, ContainerError::Io { action: "make", .. }), "{error}");
 }
