@@ -38,6 +38,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(not(unix))]
+compile_error!(
+    "slotstream-checkpoint writes containers by position with the calls of Unix (Linux and macOS): \
+     build it there, or in the Windows Subsystem for Linux"
+);
+
 mod checkpoint;
 mod config;
 pub mod container;

@@ -12,6 +12,7 @@ pub(super) const PAGE: u64 = slotstream_core::SLOT_ALIGNMENT as u64;
 /// What a file of a container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "there is one a file")]
 pub enum Content {
     /// `experts.slots`: records in the order of layer and expert, each the image of a slot.
     #[non_exhaustive]

@@ -1,11 +1,12 @@
 //! What can be wrong with a container or its making.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use slotstream_core::{ErrorKind, ReadError};
 
-use crate::CheckpointError;
+use crate::{Checkpoint, CheckpointError};
 
 /// Why a container was refused, or could not be made. Every variant names the file or folder.
 #[derive(Debug, thiserror::Error)]
@@ -35,19 +36,14 @@ pub enum ContainerError {
         /// The folder.
         folder: PathBuf,
     },
-    /// A file that was not finished under its final name; its making was cut off.
-    #[error(
-        "{}: the container is not finished; go on with `repack --model {} --out {} --resume`",
-        path.display(), model.display(), out.display()
-    )]
+    /// A file whose making was cut off.
+    #[error("{}: the container is not finished; go on with `{remedy} --resume`", path.display())]
     #[non_exhaustive]
     Unfinished {
         /// The file.
         path: PathBuf,
-        /// The checkpoint's folder.
-        model: PathBuf,
-        /// The container's folder.
-        out: PathBuf,
+        /// How to go on, together with `--resume`.
+        remedy: Box<RepackCommand>,
     },
     /// A file that begins like no container.
     #[error("{}: begins with {found}, a container with {expected}", path.display())]
@@ -127,24 +123,17 @@ pub enum ContainerError {
     },
     /// A container of another source than this checkpoint, as it is now.
     #[error(
-        "{} is stale: {what}: expected {expected}, made from {found}; make it again with \
-         `repack --model {} --out {}`",
-        path.display(), model.display(), out.display()
+        "{} is stale: {}: expected {}, made from {}; make it again with `{remedy}`",
+        path.display(), difference.what, difference.expected, difference.found
     )]
     #[non_exhaustive]
     Stale {
         /// The file.
         path: PathBuf,
-        /// Which file or property of the checkpoint differs.
-        what: String,
-        /// What the checkpoint has.
-        expected: String,
-        /// What the container was made from.
-        found: String,
-        /// The checkpoint's folder.
-        model: PathBuf,
-        /// The container's folder.
-        out: PathBuf,
+        /// What differs.
+        difference: Box<Difference>,
+        /// How to make it again.
+        remedy: Box<RepackCommand>,
     },
     /// The checkpoint changed while it was repacked.
     #[error("{}: {what} changed while it was repacked; repack it again", folder.display())]
@@ -259,6 +248,40 @@ pub enum ContainerError {
         /// What is wrong with it.
         source: Box<CheckpointError>,
     },
+}
+
+/// In what the checkpoint differs from the one that a container was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Difference {
+    /// Which file or property of the checkpoint.
+    pub what: String,
+    /// What the checkpoint has.
+    pub expected: String,
+    /// What the container was made from.
+    pub found: String,
+}
+
+/// The command that makes a container; shown as one types it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepackCommand {
+    /// The checkpoint's folder.
+    pub model: PathBuf,
+    /// The container's folder.
+    pub out: PathBuf,
+}
+
+impl RepackCommand {
+    pub(super) fn new(checkpoint: &Checkpoint, out: &Path) -> Box<Self> {
+        Box::new(Self { model: checkpoint.folder().into(), out: out.into() })
+    }
+}
+
+impl fmt::Display for RepackCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "repack --model {} --out {}", self.model.display(), self.out.display())
+    }
 }
 
 impl ContainerError {

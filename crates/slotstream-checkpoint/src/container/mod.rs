@@ -30,7 +30,7 @@ use slotstream_core::{ExpertKey, Extent, FileId, RecordLayout};
 use crate::Checkpoint;
 
 pub use content::Content;
-pub use error::ContainerError;
+pub use error::{ContainerError, Difference, RepackCommand};
 pub use header::{CONTAINER_VERSION, ContainerHeader};
 pub use repack::{Progress, Repack, RepackedFile, Stage};
 pub use rows::{RowLayout, RowPart};
@@ -107,8 +107,7 @@ impl Container {
     }
 
     fn unfinished(path: PathBuf, folder: &Path, checkpoint: &Checkpoint) -> ContainerError {
-        let (model, out) = (checkpoint.folder().into(), folder.into());
-        ContainerError::Unfinished { path, model, out }
+        ContainerError::Unfinished { path, remedy: RepackCommand::new(checkpoint, folder) }
     }
 
     /// Opens one of the files; `None` when it is not there.
@@ -132,23 +131,21 @@ impl Container {
         if !header.complete {
             return Err(Self::unfinished(path.into(), folder, checkpoint));
         }
-        let stale = |what: String, expected: String, found: String| ContainerError::Stale {
-            path: path.into(),
-            what,
-            expected,
-            found,
-            model: checkpoint.folder().into(),
-            out: folder.into(),
-        };
         let now = SourceIdentity::of(checkpoint, kind)?;
-        if let Some(difference) = now.difference(&header.source) {
-            return Err(stale(difference.what, difference.expected, difference.found));
-        }
-        let expected = [false, true].map(|padded| Content::of(checkpoint, kind, padded));
-        if !expected.iter().flatten().any(|content| *content == header.content) {
-            let [expected, found] = [&expected[0], &Some(header.content.clone())];
-            let [expected, found] = [expected, found].map(|content| format!("{content:?}"));
-            return Err(stale("its layout is another one".into(), expected, found));
+        let difference = now.difference(&header.source).or_else(|| {
+            // The same config makes the same content, unless another build reads it otherwise.
+            let legal = [false, true].map(|padded| Content::of(checkpoint, kind, padded));
+            if legal.iter().flatten().any(|content| *content == header.content) {
+                return None;
+            }
+            let what = "its geometry or layout is another one".into();
+            let (expected, found) = (format!("{:?}", legal[0]), format!("{:?}", header.content));
+            Some(Difference { what, expected, found })
+        });
+        if let Some(difference) = difference {
+            let remedy = RepackCommand::new(checkpoint, folder);
+            let difference = Box::new(difference);
+            return Err(ContainerError::Stale { path: path.into(), difference, remedy });
         }
         let table = Self::read_table(path, &file, &header)?;
         Ok(Some(ContainerFile { path: path.into(), header, table }))

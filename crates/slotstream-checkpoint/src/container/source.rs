@@ -9,7 +9,7 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 use slotstream_core::{ExpertIdx, ExpertKey, Extent, LayerIdx, PIECE_ORDER, Part};
 
-use super::ContainerError;
+use super::{ContainerError, Difference};
 use crate::Checkpoint;
 use crate::config::CONFIG_LIMIT;
 use crate::json;
@@ -105,13 +105,6 @@ pub struct SourceIdentity {
     pub sample: Digest,
     /// The shards that bytes were copied from, in the order of their names.
     pub shards: Vec<SourceShard>,
-}
-
-/// How two identities differ.
-pub(super) struct Difference {
-    pub(super) what: String,
-    pub(super) expected: String,
-    pub(super) found: String,
 }
 
 impl SourceIdentity {

@@ -1,5 +1,7 @@
 //! Containers: what is in them, whose they are, and what is refused.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on fails the test")]
+
 mod damage;
 mod killed;
 mod stale;
@@ -9,6 +11,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use allocation_counter::measure;
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 use slotstream_checkpoint::Checkpoint;
@@ -234,10 +237,8 @@ fn steps_readers_and_halves_give_the_same_bytes() {
         let last = seen.last().expect("progress");
         assert!(last.stage == Stage::Writing && last.done <= last.total);
         assert!(last.total - last.done < 16384, "only the padding of the end is missing");
-        for name in [kind.file_name()] {
-            let read = |folder: &Path| fs::read(folder.join(name)).expect("a file");
-            assert!(read(whole.path()) == read(out.path()), "{name}");
-        }
+        let read = |folder: &Path| fs::read(folder.join(kind.file_name())).expect("a file");
+        assert!(read(whole.path()) == read(out.path()), "{kind:?}");
         if kind == ContainerKind::Ngram {
             let container = Container::open(out.path(), &checkpoint).expect("half of one");
             let first = checkpoint.geometry().key(0).unwrap();
@@ -310,6 +311,25 @@ fn cancelled_at_any_step_it_goes_on() {
         let files = repack.resume(true).run(&mut go_on).expect("written");
         assert!(files[0].kept > 0);
         assert_same_files(whole.path(), out.path());
+    }
+}
+
+#[test]
+fn memory_is_that_of_a_step() {
+    let checkpoint = open(&tiny_model());
+    let out = tempfile::tempdir().unwrap();
+    let repack = Repack::new(&checkpoint, out.path());
+    for step in [100_000, 1_000_000] {
+        let mut files = Vec::new();
+        let memory = measure(|| {
+            files = repack.clone().step_bytes(step).run(&mut go_on).expect("written");
+        });
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        // The step, one run of its source, and headers, tables and hashes.
+        let most = 2 * step as u64 + (300 << 10);
+        assert!(bytes > 20_000_000 && memory.bytes_max < most, "{} bytes", memory.bytes_max);
+        fs::remove_file(out.path().join("experts.slots")).unwrap();
+        fs::remove_file(out.path().join("ngram.rows")).unwrap();
     }
 }
 
