@@ -1,25 +1,16 @@
 //! The tokens of the past and what each of them used.
 
-use slotstream_core::{Geometry, SessionId};
+use std::ops::Range;
 
-/// An entry of a row that holds no expert: no geometry has one of this number.
-pub(super) const NOTHING: u16 = u16::MAX;
+use slotstream_core::{Geometry, SessionId};
 
 /// Which token: how many came before it.
 pub(super) type Token = u64;
 
-/// What is known of a token besides its records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Known {
-    /// Its id in the vocabulary, where that was told.
-    pub(super) id: Option<u32>,
-    /// Whose it is; nobody's when it came from an earlier process.
-    pub(super) session: Option<SessionId>,
-    /// The token that followed it in its session.
-    pub(super) next: Option<Token>,
-}
-
-const UNKNOWN: Known = Known { id: None, session: None, next: None };
+/// No token has this number.
+const NO_TOKEN: Token = Token::MAX;
+/// No token has this id.
+const NO_ID: u64 = u64::MAX;
 
 /// A ring of the last tokens. For every record it also has a bit a token, set where the token
 /// used the record.
@@ -28,49 +19,51 @@ pub(super) struct History {
     layers: usize,
     experts: usize,
     top_k: usize,
-    window: usize,
+    /// Tokens that are remembered.
+    window: u64,
+    /// Places, a power of two, less one.
+    mask: u64,
     /// The next token.
     end: Token,
-    /// `[window, layers, top_k]`: experts; unused entries at the end of a row.
+    /// `[layers, places, top_k]`: experts; behind them the number of experts, which none has.
     rows: Vec<u16>,
-    known: Vec<Known>,
+    /// By place: the token's id in the vocabulary.
+    ids: Vec<u64>,
+    /// By place: whose token it is; nobody's when it came from an earlier process.
+    sessions: Vec<Option<SessionId>>,
+    /// By place: the token that followed in the same session.
+    next: Vec<Token>,
     /// `[records, words]`.
     bits: Vec<u64>,
     words: usize,
 }
 
 impl History {
-    /// Room for `window` tokens, which is not 0.
-    pub(super) fn new(geometry: &Geometry, window: usize) -> Self {
+    /// Room for `window` tokens.
+    pub(super) fn new(geometry: &Geometry, window: u32) -> Self {
         let (layers, experts, top_k) = (geometry.layers(), geometry.experts(), geometry.top_k());
-        let words = window.div_ceil(64);
+        // In range: the window is far below 2^31.
+        let places = window.max(1).next_power_of_two() as usize;
+        let words = places.div_ceil(64);
         Self {
             layers,
             experts,
             top_k,
-            window,
+            window: u64::from(window.max(1)),
+            mask: places as u64 - 1,
             end: 0,
-            rows: vec![NOTHING; window * layers * top_k],
-            known: vec![UNKNOWN; window],
+            rows: vec![nobody(experts); layers * places * top_k],
+            ids: vec![NO_ID; places],
+            sessions: vec![None; places],
+            next: vec![NO_TOKEN; places],
             bits: vec![0; geometry.records() * words],
             words,
         }
     }
 
     /// The tokens that are remembered, the oldest first.
-    pub(super) fn tokens(&self) -> std::ops::Range<Token> {
-        self.end.saturating_sub(self.window as u64)..self.end
-    }
-
-    /// Where a remembered token is in the ring.
-    pub(super) fn place(&self, token: Token) -> Option<usize> {
-        // In range: less than the window.
-        self.tokens().contains(&token).then(|| (token % self.window as u64) as usize)
-    }
-
-    /// Experts of a layer.
-    pub(super) const fn experts(&self) -> usize {
-        self.experts
+    pub(super) fn tokens(&self) -> Range<Token> {
+        self.end.saturating_sub(self.window)..self.end
     }
 
     /// How many came before the next token.
@@ -78,28 +71,48 @@ impl History {
         self.end
     }
 
-    /// What is known of the token in `place`.
-    pub(super) fn known(&self, place: usize) -> Known {
-        self.known.get(place).copied().unwrap_or(UNKNOWN)
+    /// Number of places, at least the window.
+    pub(super) fn places(&self) -> usize {
+        self.next.len()
     }
 
-    /// The token that followed, while it is remembered.
+    /// Experts of a layer.
+    pub(super) const fn experts(&self) -> usize {
+        self.experts
+    }
+
+    /// Where a remembered token is in the ring.
+    pub(super) const fn place(&self, token: Token) -> usize {
+        (token & self.mask) as usize
+    }
+
+    /// The token that followed, while both are remembered.
     pub(super) fn next(&self, token: Token) -> Option<Token> {
-        self.known(self.place(token)?).next
+        let next = *self.next.get(self.place(token))?;
+        (self.tokens().contains(&token) && next != NO_TOKEN).then_some(next)
+    }
+
+    /// Whether a remembered token has this id.
+    pub(super) fn has_id(&self, token: Token, id: u32) -> bool {
+        self.ids.get(self.place(token)) == Some(&u64::from(id))
     }
 
     /// The last token of `session`.
     pub(super) fn last_of(&self, session: SessionId) -> Option<Token> {
-        let of = |token: &Token| {
-            self.place(*token).is_some_and(|place| self.known[place].session == Some(session))
-        };
-        self.tokens().rev().find(of)
+        self.tokens().rev().find(|token| self.sessions[self.place(*token)] == Some(session))
     }
 
-    /// The experts that the token in `place` used in `layer`.
-    pub(super) fn row(&self, place: usize, layer: usize) -> &[u16] {
-        let row = &self.rows[(place * self.layers + layer) * self.top_k..][..self.top_k];
-        row.split(|expert| *expert == NOTHING).next().unwrap_or(&[])
+    /// What the tokens used in `layer`: `top_k` experts a place, fewer where the number of
+    /// experts stands instead.
+    pub(super) fn rows(&self, layer: usize) -> &[u16] {
+        let size = self.places() * self.top_k;
+        &self.rows[layer * size..][..size]
+    }
+
+    /// What a remembered token used in `layer`.
+    pub(super) fn row(&self, token: Token, layer: usize) -> &[u16] {
+        let row = &self.rows(layer)[self.place(token) * self.top_k..][..self.top_k];
+        &row[..row.iter().take_while(|expert| usize::from(**expert) < self.experts).count()]
     }
 
     /// For each place of the ring a bit: whether that token used the record.
@@ -115,51 +128,64 @@ impl History {
         previous: Option<Token>,
     ) -> Token {
         let token = self.end;
-        let place = (token % self.window as u64) as usize;
-        self.forget(place);
-        if let Some(previous) = previous.and_then(|previous| self.place(previous)) {
-            self.known[previous].next = Some(token);
+        if let Some(oldest) = token.checked_sub(self.window) {
+            self.forget(oldest);
         }
-        self.known[place] = Known { id, session, next: None };
         self.end += 1;
+        if let Some(previous) = previous.filter(|previous| self.tokens().contains(previous)) {
+            let place = self.place(previous);
+            self.next[place] = token;
+        }
+        let place = self.place(token);
+        self.ids[place] = id.map_or(NO_ID, u64::from);
+        self.sessions[place] = session;
         token
     }
 
     /// The token used `expert` in `layer`. A row has room for a route, and each expert once.
     pub(super) fn used(&mut self, token: Token, layer: usize, expert: u16) {
-        let Some(place) = self.place(token) else { return };
-        if layer >= self.layers || usize::from(expert) >= self.experts {
+        if !self.tokens().contains(&token)
+            || layer >= self.layers
+            || usize::from(expert) >= self.experts
+        {
             return;
         }
-        let used = self.row(place, layer).len();
+        let (place, used) = (self.place(token), self.row(token, layer).len());
         let bit = (layer * self.experts + usize::from(expert)) * self.words + place / 64;
         if used < self.top_k && self.bits[bit] & 1 << (place % 64) == 0 {
             self.bits[bit] |= 1 << (place % 64);
-            self.rows[(place * self.layers + layer) * self.top_k + used] = expert;
+            self.rows[(layer * self.next.len() + place) * self.top_k + used] = expert;
         }
     }
 
-    fn forget(&mut self, place: usize) {
-        let size = self.layers * self.top_k;
+    fn forget(&mut self, token: Token) {
+        let place = self.place(token);
         for layer in 0..self.layers {
-            for at in 0..self.top_k {
-                let expert = self.rows[place * size + layer * self.top_k + at];
-                if expert == NOTHING {
-                    break;
+            let row = (layer * self.next.len() + place) * self.top_k;
+            for expert in &mut self.rows[row..][..self.top_k] {
+                let used = std::mem::replace(expert, nobody(self.experts));
+                if usize::from(used) < self.experts {
+                    let record = layer * self.experts + usize::from(used);
+                    self.bits[record * self.words + place / 64] &= !(1 << (place % 64));
                 }
-                let record = layer * self.experts + usize::from(expert);
-                self.bits[record * self.words + place / 64] &= !(1 << (place % 64));
             }
         }
-        self.rows[place * size..][..size].fill(NOTHING);
-        self.known[place] = UNKNOWN;
+        (self.ids[place], self.sessions[place], self.next[place]) = (NO_ID, None, NO_TOKEN);
     }
 
     /// Nothing is remembered.
     pub(super) fn clear(&mut self) {
         self.end = 0;
-        self.rows.fill(NOTHING);
-        self.known.fill(UNKNOWN);
+        self.rows.fill(nobody(self.experts));
+        self.ids.fill(NO_ID);
+        self.sessions.fill(None);
+        self.next.fill(NO_TOKEN);
         self.bits.fill(0);
     }
+}
+
+/// The entry of a row that holds no expert.
+const fn nobody(experts: usize) -> u16 {
+    // In range: a geometry counts experts in 16 bits.
+    experts as u16
 }

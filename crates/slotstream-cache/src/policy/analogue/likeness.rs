@@ -6,14 +6,18 @@ use super::history::{History, Token};
 /// Analogues of a token.
 pub(super) const MOST: usize = 32;
 
-/// Records that two tokens share are counted in sixteenths.
-const SHARED: u64 = 16;
 /// By how many standard deviations the same token id makes tokens more alike.
 const SAME_ID: f64 = 4.0;
 /// Standard deviations above the mean at which an analogue weighs as much as the null analogue.
 const NULL_AT: f64 = 2.0;
 /// The power of `e` that a standard deviation is worth.
 const STEEPNESS: f64 = 0.7;
+
+/// Likeness counts shared records in sixteenths.
+const SHARED: u64 = 16;
+/// A candidate is its likeness and, in so many lower bits, how many tokens are older: of equals, the
+/// newest is likest.
+const AGE_BITS: u32 = 32;
 
 /// The token whose future is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -43,22 +47,21 @@ pub(super) struct Likeness {
     /// By place: records shared with the running token, and with the one before it.
     here: Vec<u32>,
     behind: Vec<u32>,
-    /// Likeness, token.
-    candidates: Vec<(u64, Token)>,
+    candidates: Vec<u64>,
     found: Vec<Analogue>,
 }
 
 impl Likeness {
-    pub(super) fn new(window: usize) -> Self {
+    pub(super) fn new(places: usize) -> Self {
         Self {
-            here: vec![0; window],
-            behind: vec![0; window],
-            candidates: Vec::with_capacity(window),
+            here: vec![0; places],
+            behind: vec![0; places],
+            candidates: Vec::with_capacity(places),
             found: Vec::with_capacity(MOST),
         }
     }
 
-    /// The analogues that were found last, the latest first.
+    /// The analogues that were found last.
     pub(super) fn found(&self) -> &[Analogue] {
         &self.found
     }
@@ -71,44 +74,47 @@ impl Likeness {
     /// Finds the tokens that share most records with the running one: in the layers that it has
     /// reached with itself, in the others their predecessors with its own.
     pub(super) fn find(&mut self, history: &History, query: &Query<'_>) {
-        let reached = |layer: &usize| query.reached.get(*layer).copied().unwrap_or(false);
+        let reached = |layer: &usize| query.reached[*layer];
         let layers = 0..query.reached.len();
         count(&mut self.here, history, query.current, layers.clone().filter(reached));
         count(&mut self.behind, history, query.previous, layers.filter(|layer| !reached(layer)));
         self.candidates.clear();
+        let (mut sum, mut squares) = (0, 0);
+        let oldest = history.tokens().start;
         for token in history.tokens() {
-            let Some(behind) = history.place(token) else { continue };
-            let next = history.known(behind).next.filter(|next| *next < query.before);
-            let Some((next, here)) = next.and_then(|next| Some((next, history.place(next)?)))
-            else {
+            let Some(next) = history.next(token).filter(|next| *next < query.before) else {
                 continue;
             };
-            let shared = u64::from(self.behind[behind]) + u64::from(self.here[here]);
-            self.candidates.push((SHARED * shared, next));
+            let (here, behind) = (history.place(next), history.place(token));
+            let shared = u64::from(self.here[here]) + u64::from(self.behind[behind]);
+            (sum, squares) = (sum + shared, squares + shared * shared);
+            self.candidates.push(SHARED * shared << AGE_BITS | next - oldest);
         }
-        self.weigh(history, query);
+        let count = self.candidates.len() as f64;
+        let mean = sum as f64 / count;
+        // Never below one record, so that chance likeness is not told apart.
+        let deviation = (squares as f64 / count - mean * mean).max(1.0).sqrt();
+        self.weigh(history, query, (mean, deviation));
     }
 
-    /// Keeps the likest of the candidates.
-    fn weigh(&mut self, history: &History, query: &Query<'_>) {
+    /// Keeps the likest of the candidates, whose likeness has this mean and standard deviation.
+    fn weigh(&mut self, history: &History, query: &Query<'_>, (mean, deviation): (f64, f64)) {
         self.found.clear();
-        let Some((mean, deviation)) = statistics(&self.candidates) else { return };
-        // Rounded, so that likeness stays a whole number; in range, for counts are.
-        let same = (SAME_ID * deviation).round() as u64;
-        if query.id.is_some() {
-            for (likeness, token) in &mut self.candidates {
-                let id = history.place(*token).and_then(|place| history.known(place).id);
-                *likeness += if id == query.id { same } else { 0 };
+        let oldest = history.tokens().start;
+        let token = |candidate: u64| oldest + (candidate & u64::from(u32::MAX));
+        if let Some(id) = query.id {
+            // Rounded, so that likeness stays a whole number.
+            let same = ((SAME_ID * deviation * SHARED as f64).round() as u64) << AGE_BITS;
+            for candidate in &mut self.candidates {
+                *candidate += if history.has_id(token(*candidate), id) { same } else { 0 };
             }
         }
-        let last = MOST.min(self.candidates.len()) - 1;
+        let Some(last) = MOST.min(self.candidates.len()).checked_sub(1) else { return };
         self.candidates.select_nth_unstable_by(last, |a, b| b.cmp(a));
-        let best = &mut self.candidates[..=last];
-        best.sort_unstable_by_key(|(_, token)| std::cmp::Reverse(*token));
-        for (likeness, token) in best {
-            let above = (*likeness as f64 - mean) / deviation - NULL_AT;
-            let weight = weight(exp(STEEPNESS * above));
-            self.found.push(Analogue { token: *token, weight });
+        for candidate in &self.candidates[..=last] {
+            let likeness = (candidate >> AGE_BITS) as f64 / SHARED as f64;
+            let weight = weight(exp(STEEPNESS * ((likeness - mean) / deviation - NULL_AT)));
+            self.found.push(Analogue { token: token(*candidate), weight });
         }
     }
 }
@@ -121,9 +127,9 @@ fn count(
     layers: impl Iterator<Item = usize>,
 ) {
     shared.fill(0);
-    let Some(place) = token.and_then(|token| history.place(token)) else { return };
+    let Some(token) = token.filter(|token| history.tokens().contains(token)) else { return };
     for layer in layers {
-        for expert in history.row(place, layer) {
+        for expert in history.row(token, layer) {
             for (shared, users) in shared.chunks_mut(64).zip(history.users(layer, *expert)) {
                 let mut left = *users;
                 while left != 0 {
@@ -133,15 +139,4 @@ fn count(
             }
         }
     }
-}
-
-/// Mean and standard deviation of likeness, the latter at least one record; `None` without
-/// candidates.
-fn statistics(candidates: &[(u64, Token)]) -> Option<(f64, f64)> {
-    let count = candidates.len() as f64;
-    let sum: u64 = candidates.iter().map(|(likeness, _)| likeness).sum();
-    let squares: u64 = candidates.iter().map(|(likeness, _)| likeness * likeness).sum();
-    let mean = sum as f64 / count;
-    let variance = squares as f64 / count - mean * mean;
-    (count > 0.0).then(|| (mean, variance.max(0.0).sqrt().max(SHARED as f64)))
 }

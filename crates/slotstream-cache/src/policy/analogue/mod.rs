@@ -238,24 +238,24 @@ impl Analogue {
         below: Worth,
         view: &SlotView<'_>,
     ) -> Option<(Worth, SlotId)> {
-        let left = self.patience(layer);
-        let is_passed = self.pass.reached[layer];
-        let Self { frequency, used, outlook, residents, .. } = self;
-        let worth = |index: usize| {
-            let value = outlook.value(index, frequency[index], is_passed);
-            Worth(value * left, used[index])
-        };
-        let (least, expert) = residents.least(layer, worth)?;
-        if least >= below {
+        let (left, experts) = (self.patience(layer), self.history.experts());
+        let frequency = &self.frequency[layer * experts..][..experts];
+        let used = &self.used[layer * experts..][..experts];
+        let values = self.outlook.of(layer, frequency, self.pass.reached[layer]);
+        let worth = |expert: usize| Worth(values.of(expert), used[expert]);
+        // Patience is the same for the whole layer.
+        let after = |Worth(value, used)| Worth(value * left, used);
+        let (least, _) = *self.residents.lowest(layer, worth).first()?;
+        if after(least) >= below {
             return None;
         }
-        let slot = residents.slot(layer, expert);
-        if view.is_evictable(slot) {
-            return Some((least, slot));
-        }
+        let residents = &self.residents;
         let is_evictable = |expert| view.is_evictable(residents.slot(layer, expert));
-        let (worth, expert) = residents.find(layer, worth, is_evictable)?;
-        Some((worth, residents.slot(layer, expert))).filter(|(worth, _)| *worth < below)
+        let known = residents.known(layer).iter().find(|(_, expert)| is_evictable(*expert));
+        let (worth, expert) =
+            known.copied().or_else(|| residents.find(layer, worth, is_evictable))?;
+        let found = (after(worth), residents.slot(layer, expert));
+        Some(found).filter(|(worth, _)| *worth < below)
     }
 }
 
@@ -285,8 +285,12 @@ impl Options for Analogue {
 impl EvictionPolicy for Analogue {
     fn on_insert(&mut self, slot: SlotId, key: ExpertKey, _origin: Origin) {
         let Some(index) = self.geometry.and_then(|geometry| geometry.index(key)) else { return };
-        self.residents.insert(key, slot);
         self.stamp(index);
+        let (layer, experts) = (key.layer().index(), self.history.experts());
+        let frequency = &self.frequency[layer * experts..][..experts];
+        let values = self.outlook.of(layer, frequency, self.pass.reached[layer]);
+        let worth = Worth(values.of(key.expert().index()), self.used[index]);
+        self.residents.insert(key, slot, worth);
     }
 
     fn on_hit(&mut self, _slot: SlotId, key: ExpertKey) {
@@ -310,13 +314,13 @@ impl EvictionPolicy for Analogue {
         check(self)?;
         let (layers, records) = (geometry.layers(), geometry.records());
         // In range: at most 65,536.
-        let window = self.settings.window as usize;
+        let window = self.settings.window as u32;
         self.geometry = Some(*geometry);
         self.visits = Visits::new(layers);
         self.pass = Pass::new(layers);
         self.history = History::new(geometry, window);
-        self.likeness = Likeness::new(window);
-        self.outlook = Outlook::new(geometry, window);
+        self.likeness = Likeness::new(self.history.places());
+        self.outlook = Outlook::new(geometry, self.history.places());
         self.keep = fixed(exp(-std::f64::consts::LN_2 / self.settings.half_life));
         self.frequency = vec![0; records];
         self.used = vec![0; records];

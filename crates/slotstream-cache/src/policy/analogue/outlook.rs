@@ -19,7 +19,8 @@ pub(super) struct Outlook {
     discounts: Vec<u64>,
     /// The frequency's share of the time after those steps.
     tail: u64,
-    /// By record: what analogues say, ahead in the upper half and passed in the lower.
+    /// `[layers, experts + 1]`: what analogues say of a record, ahead in the upper half and passed
+    /// in the lower; the last of a layer takes what rows hold behind their experts.
     uses: Vec<u64>,
     /// What a frequency counts for, ahead and passed.
     ahead: u64,
@@ -31,15 +32,15 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    pub(super) fn new(geometry: &Geometry, window: usize) -> Self {
+    pub(super) fn new(geometry: &Geometry, places: usize) -> Self {
         let powers = std::iter::successors(Some(1.0), |power| Some(power * DISCOUNT));
         let powers: Vec<f64> = powers.take(STEPS + 1).collect();
         let mut outlook = Self {
             discounts: powers.iter().take(STEPS).copied().map(fixed).collect(),
             tail: fixed(powers[STEPS] / (1.0 - DISCOUNT)),
-            uses: vec![0; geometry.records()],
-            coefficients: vec![0; window],
-            touched: Vec::with_capacity(window),
+            uses: vec![0; geometry.layers() * (geometry.experts() + 1)],
+            coefficients: vec![0; places],
+            touched: Vec::with_capacity(places),
             ..Self::default()
         };
         outlook.clear();
@@ -53,15 +54,11 @@ impl Outlook {
         self.passed = self.ahead;
     }
 
-    /// What record number `record` is worth, if it is used with this frequency otherwise.
-    pub(super) fn value(&self, record: usize, frequency: u32, is_passed: bool) -> u64 {
-        let uses = self.uses.get(record).copied().unwrap_or(0);
-        let (uses, counts) = if is_passed {
-            (uses & u64::from(u32::MAX), self.passed)
-        } else {
-            (uses >> 32, self.ahead)
-        };
-        uses + (u64::from(frequency) * counts >> BITS)
+    /// What the records of `layer` are worth.
+    pub(super) fn of<'s>(&'s self, layer: usize, frequency: &'s [u32], passed: bool) -> Values<'s> {
+        let size = frequency.len() + 1;
+        let (shift, counts) = if passed { (0, self.passed) } else { (32, self.ahead) };
+        Values { uses: &self.uses[layer * size..][..size], frequency, shift, counts }
     }
 
     /// Takes over what `analogues` of the running token and their successors before `before`
@@ -79,8 +76,8 @@ impl Outlook {
         self.ahead = self.tail + self.counts(&weights);
         self.passed = self.tail + self.counts(&weights[rows..]);
         for analogue in analogues {
-            for (at, token) in follow(history, analogue, before).take(STEPS + rows).enumerate() {
-                let Some(place) = history.place(token) else { break };
+            for (at, token) in follow(history, *analogue, before).take(STEPS + rows).enumerate() {
+                let place = history.place(token);
                 let share = |step: usize| {
                     let discount = self.discounts.get(step).copied().unwrap_or(0);
                     discount * analogue.weight / (NULL + weights[at])
@@ -104,21 +101,46 @@ impl Outlook {
 
     /// Adds the coefficient of each token to the records that it used.
     fn add_up(&mut self, history: &History) {
-        for place in self.touched.drain(..) {
-            let coefficient = std::mem::take(&mut self.coefficients[place as usize]);
-            for (layer, uses) in self.uses.chunks_exact_mut(history.experts()).enumerate() {
-                for expert in history.row(place as usize, layer) {
-                    uses[usize::from(*expert)] += coefficient;
+        for (layer, uses) in self.uses.chunks_exact_mut(history.experts() + 1).enumerate() {
+            let rows = history.rows(layer);
+            let top_k = rows.len() / self.coefficients.len();
+            for place in &self.touched {
+                let coefficient = self.coefficients[*place as usize];
+                for expert in &rows[*place as usize * top_k..][..top_k] {
+                    let uses = &mut uses[usize::from(*expert)];
+                    // Wraps only in the last of a layer, which nobody reads.
+                    *uses = uses.wrapping_add(coefficient);
                 }
             }
         }
+        for place in self.touched.drain(..) {
+            self.coefficients[place as usize] = 0;
+        }
+    }
+}
+
+/// What the records of a layer are worth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Values<'a> {
+    uses: &'a [u64],
+    frequency: &'a [u32],
+    shift: u32,
+    counts: u64,
+}
+
+impl Values<'_> {
+    /// What `expert` is worth.
+    #[inline]
+    pub(super) fn of(&self, expert: usize) -> u64 {
+        let uses = self.uses[expert] >> self.shift & u64::from(u32::MAX);
+        uses + (u64::from(self.frequency[expert]) * self.counts >> BITS)
     }
 }
 
 /// The analogue and its successors.
 fn follow<'h>(
     history: &'h History,
-    analogue: &Analogue,
+    analogue: Analogue,
     before: Token,
 ) -> impl Iterator<Item = Token> + 'h {
     std::iter::successors(Some(analogue.token), |token| history.next(*token))
@@ -134,7 +156,7 @@ fn weights(
 ) -> [u64; 2 * STEPS] {
     let mut weights = [0; 2 * STEPS];
     for analogue in analogues {
-        let known = follow(history, analogue, before).take(steps).count();
+        let known = follow(history, *analogue, before).take(steps).count();
         weights[..known].iter_mut().for_each(|weight| *weight += analogue.weight);
     }
     weights
@@ -150,8 +172,9 @@ mod tests {
         let geometry = Geometry::new(2, 4, 1).unwrap();
         let outlook = Outlook::new(&geometry, 8);
         // A use at every token, for ever.
-        let most = outlook.value(3, u32::try_from(ONE).unwrap(), false);
+        let frequency = [0, 0, 0, u32::try_from(ONE).unwrap()];
+        let most = outlook.of(1, &frequency, false).of(3);
         assert!(most.abs_diff(fixed(1.0 / (1.0 - DISCOUNT))) < 16);
-        assert_eq!(outlook.value(3, 0, true), 0);
+        assert_eq!(outlook.of(0, &frequency, true).of(0), 0);
     }
 }

@@ -6,7 +6,10 @@ use slotstream_core::{ExpertKey, Geometry, SlotId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth(pub(super) u64, pub(super) u64);
 
-/// The residents of each layer, in no order.
+/// An expert of a layer with its worth; of equals, the lower number goes first.
+pub(super) type Ranked = (Worth, u16);
+
+/// The residents of each layer, in no order, and the least of them in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Residents {
     experts: usize,
@@ -15,19 +18,54 @@ pub(super) struct Residents {
     count: Vec<usize>,
     /// By record.
     held: Vec<Held>,
-    /// By layer: the least, while it is known.
-    least: Vec<Option<(Worth, u16)>>,
+    lowest: Vec<Lowest>,
 }
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     slot: u32,
-    /// Its place in the list of its layer; `ABSENT` while it is not resident.
+    /// Its place in the list of its layer; `ABSENT.at` while it is not resident.
     at: u16,
 }
 
 const ABSENT: Held = Held { slot: u32::MAX, at: u16::MAX };
+
+/// How many are known in order: a victim leaves the next one behind.
+const DEPTH: usize = 6;
+
+/// The least of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lowest {
+    /// No resident that is not here is less than one that is.
+    ranked: [Ranked; DEPTH],
+    len: usize,
+}
+
+const UNKNOWN: Lowest = Lowest { ranked: [(Worth(0, 0), 0); DEPTH], len: 0 };
+
+impl Lowest {
+    fn known(&self) -> &[Ranked] {
+        &self.ranked[..self.len]
+    }
+
+    /// Takes `one` to its place; the greatest leaves where there is no room.
+    fn enter(&mut self, one: Ranked) {
+        let at = self.known().partition_point(|other| *other < one);
+        if at < DEPTH {
+            self.len = (self.len + 1).min(DEPTH);
+            self.ranked[at..self.len].rotate_right(1);
+            self.ranked[at] = one;
+        }
+    }
+
+    fn leave(&mut self, expert: u16) {
+        if let Some(at) = self.known().iter().position(|(_, other)| *other == expert) {
+            self.ranked[at..self.len].rotate_left(1);
+            self.len -= 1;
+        }
+    }
+}
 
 impl Residents {
     pub(super) fn new(geometry: &Geometry) -> Self {
@@ -36,7 +74,7 @@ impl Residents {
             listed: vec![0; geometry.records()],
             count: vec![0; geometry.layers()],
             held: vec![ABSENT; geometry.records()],
-            least: vec![None; geometry.layers()],
+            lowest: vec![UNKNOWN; geometry.layers()],
         }
     }
 
@@ -45,47 +83,53 @@ impl Residents {
         (layer < self.count.len() && expert < self.experts).then(|| layer * self.experts + expert)
     }
 
-    /// `key` is in `slot`.
-    pub(super) fn insert(&mut self, key: ExpertKey, slot: SlotId) {
+    /// `key` is in `slot` and worth so much.
+    pub(super) fn insert(&mut self, key: ExpertKey, slot: SlotId, worth: Worth) {
         let Some(index) = self.index(key) else { return };
-        let layer = key.layer().index();
-        self.least[layer] = None;
+        let (layer, expert) = (key.layer().index(), key.expert().get());
+        let count = self.count[layer];
         if self.held[index].at == ABSENT.at {
-            let at = self.count[layer];
-            self.listed[layer * self.experts + at] = key.expert().get();
+            self.listed[layer * self.experts + count] = expert;
             self.count[layer] += 1;
             // In range: less than the experts of a layer.
-            self.held[index].at = at as u16;
+            self.held[index].at = count as u16;
         }
         self.held[index].slot = slot.get();
+        let lowest = &mut self.lowest[layer];
+        lowest.leave(expert);
+        let one = (worth, expert);
+        // Where some are unknown, nothing is known of what is greater than those that are.
+        if lowest.len >= count || lowest.known().last().is_some_and(|last| one < *last) {
+            lowest.enter(one);
+        }
     }
 
     /// `key` is not resident.
     pub(super) fn remove(&mut self, key: ExpertKey) {
         let Some(index) = self.index(key) else { return };
-        let Held { at, .. } = self.held[index];
-        if at == ABSENT.at {
+        let at = usize::from(self.held[index].at);
+        if self.held[index].at == ABSENT.at {
             return;
         }
-        let layer = key.layer().index();
-        self.least[layer] = None;
+        let (layer, expert) = (key.layer().index(), key.expert().get());
         self.count[layer] -= 1;
         let moved = self.listed[layer * self.experts + self.count[layer]];
-        self.listed[layer * self.experts + usize::from(at)] = moved;
-        self.held[layer * self.experts + usize::from(moved)].at = at;
+        self.listed[layer * self.experts + at] = moved;
+        self.held[layer * self.experts + usize::from(moved)].at = self.held[index].at;
         self.held[index] = ABSENT;
+        self.lowest[layer].leave(expert);
     }
 
     /// Values of `layer` changed.
     pub(super) fn changed(&mut self, layer: usize) {
-        if let Some(least) = self.least.get_mut(layer) {
-            *least = None;
+        if let Some(lowest) = self.lowest.get_mut(layer) {
+            *lowest = UNKNOWN;
         }
     }
 
     /// Values changed.
     pub(super) fn all_changed(&mut self) {
-        self.least.fill(None);
+        self.lowest.fill(UNKNOWN);
     }
 
     /// The slot of a resident record.
@@ -93,16 +137,22 @@ impl Residents {
         SlotId::new(self.held[layer * self.experts + usize::from(expert)].slot)
     }
 
-    /// The least of `layer`, whether it can be had or not; of equals, that of the lowest number.
-    pub(super) fn least(
-        &mut self,
-        layer: usize,
-        worth: impl Fn(usize) -> Worth,
-    ) -> Option<(Worth, u16)> {
-        if self.least.get(layer)?.is_none() {
-            self.least[layer] = self.find(layer, worth, |_| true);
+    /// Those of [`lowest`](Self::lowest) that are known.
+    pub(super) fn known(&self, layer: usize) -> &[Ranked] {
+        self.lowest[layer].known()
+    }
+
+    /// Some of the least of `layer` in order, whether they can be had or not; none only where
+    /// nothing is resident.
+    pub(super) fn lowest(&mut self, layer: usize, worth: impl Fn(usize) -> Worth) -> &[Ranked] {
+        let listed = &self.listed[layer * self.experts..][..self.count[layer]];
+        let lowest = &mut self.lowest[layer];
+        if lowest.len == 0 {
+            for expert in listed {
+                lowest.enter((worth(usize::from(*expert)), *expert));
+            }
         }
-        self.least[layer]
+        lowest.known()
     }
 
     /// The least of `layer` that `is` right.
@@ -111,10 +161,10 @@ impl Residents {
         layer: usize,
         worth: impl Fn(usize) -> Worth,
         is: impl Fn(u16) -> bool,
-    ) -> Option<(Worth, u16)> {
+    ) -> Option<Ranked> {
         let listed = &self.listed[layer * self.experts..][..self.count[layer]];
         let right = listed.iter().filter(|expert| is(**expert));
-        right.map(|expert| (worth(layer * self.experts + usize::from(*expert)), *expert)).min()
+        right.map(|expert| (worth(usize::from(*expert)), *expert)).min()
     }
 
     /// Nothing is resident.
