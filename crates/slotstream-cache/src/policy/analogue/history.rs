@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use slotstream_core::{Geometry, SessionId};
 
+use super::tally::LANES;
+
 /// Which token: how many came before it.
 pub(super) type Token = u64;
 
@@ -44,7 +46,7 @@ impl History {
         let (layers, experts, top_k) = (geometry.layers(), geometry.experts(), geometry.top_k());
         // In range: the window is far below 2^31.
         let places = window.max(1).next_power_of_two() as usize;
-        let words = places.div_ceil(64);
+        let words = places.div_ceil(64).next_multiple_of(LANES);
         Self {
             layers,
             experts,
@@ -69,6 +71,11 @@ impl History {
     /// How many came before the next token.
     pub(super) const fn end(&self) -> Token {
         self.end
+    }
+
+    /// Words of [`users`](Self::users).
+    pub(super) const fn words(&self) -> usize {
+        self.words
     }
 
     /// Number of places, at least the window.

@@ -2,6 +2,7 @@
 
 use super::fixed::{exp, weight};
 use super::history::{History, Token};
+use super::tally::Tally;
 
 /// Analogues of a token.
 pub(super) const MOST: usize = 32;
@@ -45,17 +46,21 @@ pub(super) struct Analogue {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Likeness {
     /// By place: records shared with the running token, and with the one before it.
-    here: Vec<u32>,
-    behind: Vec<u32>,
+    here: Vec<u16>,
+    behind: Vec<u16>,
+    tally: Tally,
     candidates: Vec<u64>,
     found: Vec<Analogue>,
 }
 
 impl Likeness {
-    pub(super) fn new(places: usize) -> Self {
+    /// For this history, whose tokens use at most `route` records each.
+    pub(super) fn new(history: &History, route: usize) -> Self {
+        let places = history.places();
         Self {
             here: vec![0; places],
             behind: vec![0; places],
+            tally: Tally::new(history.words(), route),
             candidates: Vec::with_capacity(places),
             found: Vec::with_capacity(MOST),
         }
@@ -76,8 +81,9 @@ impl Likeness {
     pub(super) fn find(&mut self, history: &History, query: &Query<'_>) {
         let reached = |layer: &usize| query.reached[*layer];
         let layers = 0..query.reached.len();
-        count(&mut self.here, history, query.current, layers.clone().filter(reached));
-        count(&mut self.behind, history, query.previous, layers.filter(|layer| !reached(layer)));
+        let (here, behind) = (&mut self.here, &mut self.behind);
+        self.tally.share(here, history, query.current, layers.clone().filter(reached));
+        self.tally.share(behind, history, query.previous, layers.filter(|layer| !reached(layer)));
         self.candidates.clear();
         let (mut sum, mut squares) = (0, 0);
         let oldest = history.tokens().start;
@@ -119,24 +125,20 @@ impl Likeness {
     }
 }
 
-/// Counts for each place of the ring the records that `token` shares with it in `layers`.
-fn count(
-    shared: &mut [u32],
-    history: &History,
-    token: Option<Token>,
-    layers: impl Iterator<Item = usize>,
-) {
-    shared.fill(0);
-    let Some(token) = token.filter(|token| history.tokens().contains(token)) else { return };
-    for layer in layers {
-        for expert in history.row(token, layer) {
-            for (shared, users) in shared.chunks_mut(64).zip(history.users(layer, *expert)) {
-                let mut left = *users;
-                while left != 0 {
-                    shared[left.trailing_zeros() as usize] += 1;
-                    left &= left - 1;
-                }
-            }
-        }
+impl Tally {
+    /// Counts for each place of the ring the records that `token` shares with it in `layers`.
+    fn share(
+        &mut self,
+        shared: &mut [u16],
+        history: &History,
+        token: Option<Token>,
+        layers: impl Iterator<Item = usize>,
+    ) {
+        let token = token.filter(|token| history.tokens().contains(token));
+        let layers = layers.flat_map(|layer| token.map(|token| (layer, token)));
+        let users = |(layer, token)| {
+            history.row(token, layer).iter().map(move |expert| history.users(layer, *expert))
+        };
+        self.count(layers.flat_map(users), shared);
     }
 }

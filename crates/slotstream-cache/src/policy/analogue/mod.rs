@@ -5,6 +5,7 @@ mod history;
 mod likeness;
 mod outlook;
 mod residents;
+mod tally;
 
 use slotstream_core::{
     BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, LayerIdx, Origin, RemoveCause,
@@ -224,21 +225,21 @@ impl Analogue {
         }
     }
 
-    /// What is left of the value of a record of `layer`, for its next visit is that far away.
-    fn patience(&self, layer: usize) -> u64 {
-        let layers = self.patience.len();
-        let after = self.visits.layer().map_or(0, |layer| layer.index() + 1);
-        self.patience[(layer + layers - after % layers) % layers]
+    /// Whether a record of `layer` may be worth less than `below`, by what is known at once.
+    fn may_be_less(&self, layer: usize, left: u64, below: Worth) -> bool {
+        let least = self.residents.known(layer).first();
+        least.is_none_or(|(Worth(value, used), _)| Worth(value * left, *used) < below)
     }
 
-    /// The least valued record of `layer` that can be had, if it is less than `below`.
+    /// The least valued record of `layer` that can be had, if it is less than `below`; `left` is
+    /// what patience leaves of a value there.
     fn lowest(
         &mut self,
-        layer: usize,
+        (layer, left): (usize, u64),
         below: Worth,
         view: &SlotView<'_>,
     ) -> Option<(Worth, SlotId)> {
-        let (left, experts) = (self.patience(layer), self.history.experts());
+        let experts = self.history.experts();
         let frequency = &self.frequency[layer * experts..][..experts];
         let used = &self.used[layer * experts..][..experts];
         let values = self.outlook.of(layer, frequency, self.pass.reached[layer]);
@@ -299,13 +300,19 @@ impl EvictionPolicy for Analogue {
 
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
         let mut best = (Worth(u64::MAX, u64::MAX), None);
-        for layer in 0..self.pass.reached.len() {
+        let layers = self.pass.reached.len();
+        let mut layer = self.visits.layer().map_or(0, |layer| layer.index() + 1);
+        for ahead in 0..layers {
+            layer = if layer < layers { layer } else { 0 };
+            let left = self.patience[ahead];
             let number = LayerIdx::new(u16::try_from(layer).ok()?);
-            if view.evictable_in(number) > 0
-                && let Some((worth, slot)) = self.lowest(layer, best.0, view)
+            if self.may_be_less(layer, left, best.0)
+                && view.evictable_in(number) > 0
+                && let Some((worth, slot)) = self.lowest((layer, left), best.0, view)
             {
                 best = (worth, Some(slot));
             }
+            layer += 1;
         }
         best.1
     }
@@ -319,7 +326,7 @@ impl EvictionPolicy for Analogue {
         self.visits = Visits::new(layers);
         self.pass = Pass::new(layers);
         self.history = History::new(geometry, window);
-        self.likeness = Likeness::new(self.history.places());
+        self.likeness = Likeness::new(&self.history, layers * geometry.top_k());
         self.outlook = Outlook::new(geometry, self.history.places());
         self.keep = fixed(exp(-std::f64::consts::LN_2 / self.settings.half_life));
         self.frequency = vec![0; records];

@@ -32,7 +32,7 @@ struct Held {
 const ABSENT: Held = Held { slot: u32::MAX, at: u16::MAX };
 
 /// How many are known in order: a victim leaves the next one behind.
-const DEPTH: usize = 6;
+const DEPTH: usize = 3;
 
 /// The least of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,10 @@ impl Residents {
         let lowest = &mut self.lowest[layer];
         if lowest.len == 0 {
             for expert in listed {
-                lowest.enter((worth(usize::from(*expert)), *expert));
+                let one = (worth(usize::from(*expert)), *expert);
+                if lowest.len < DEPTH || one < lowest.ranked[DEPTH - 1] {
+                    lowest.enter(one);
+                }
             }
         }
         lowest.known()
