@@ -93,10 +93,9 @@ impl History {
         (token & self.mask) as usize
     }
 
-    /// The token that followed, while both are remembered.
-    pub(super) fn next(&self, token: Token) -> Option<Token> {
-        let next = *self.next.get(self.place(token))?;
-        (self.tokens().contains(&token) && next != NO_TOKEN).then_some(next)
+    /// The token that followed a remembered one.
+    pub(super) fn successor(&self, token: Token) -> Option<Token> {
+        Some(self.next[self.place(token)]).filter(|next| *next != NO_TOKEN)
     }
 
     /// Whether a remembered token has this id.

@@ -88,7 +88,7 @@ impl Likeness {
         let (mut sum, mut squares) = (0, 0);
         let oldest = history.tokens().start;
         for token in history.tokens() {
-            let Some(next) = history.next(token).filter(|next| *next < query.before) else {
+            let Some(next) = history.successor(token).filter(|next| *next < query.before) else {
                 continue;
             };
             let (here, behind) = (history.place(next), history.place(token));

@@ -225,12 +225,6 @@ impl Analogue {
         }
     }
 
-    /// Whether a record of `layer` may be worth less than `below`, by what is known at once.
-    fn may_be_less(&self, layer: usize, left: u64, below: Worth) -> bool {
-        let least = self.residents.known(layer).first();
-        least.is_none_or(|(Worth(value, used), _)| Worth(value * left, *used) < below)
-    }
-
     /// The least valued record of `layer` that can be had, if it is less than `below`; `left` is
     /// what patience leaves of a value there.
     fn lowest(
@@ -243,10 +237,12 @@ impl Analogue {
         let frequency = &self.frequency[layer * experts..][..experts];
         let used = &self.used[layer * experts..][..experts];
         let values = self.outlook.of(layer, frequency, self.pass.reached[layer]);
-        let worth = |expert: usize| Worth(values.of(expert), used[expert]);
+        let value = |expert: usize| values.of(expert);
+        let last_used = |expert: usize| used[expert];
+        let worth = |expert: usize| Worth(value(expert), last_used(expert));
         // Patience is the same for the whole layer.
         let after = |Worth(value, used)| Worth(value * left, used);
-        let (least, _) = *self.residents.lowest(layer, worth).first()?;
+        let (least, _) = *self.residents.lowest(layer, value, last_used).first()?;
         if after(least) >= below {
             return None;
         }
@@ -301,18 +297,18 @@ impl EvictionPolicy for Analogue {
     fn choose_victim(&mut self, _incoming: &Incoming, view: &SlotView<'_>) -> Option<SlotId> {
         let mut best = (Worth(u64::MAX, u64::MAX), None);
         let layers = self.pass.reached.len();
-        let mut layer = self.visits.layer().map_or(0, |layer| layer.index() + 1);
-        for ahead in 0..layers {
-            layer = if layer < layers { layer } else { 0 };
+        let next = self.visits.layer().map_or(0, |layer| (layer.index() + 1) % layers.max(1));
+        // The least is found early where the next visit is furthest away.
+        for ahead in (0..layers).rev() {
+            let layer = if next + ahead < layers { next + ahead } else { next + ahead - layers };
             let left = self.patience[ahead];
             let number = LayerIdx::new(u16::try_from(layer).ok()?);
-            if self.may_be_less(layer, left, best.0)
+            if self.residents.floor(layer) * left <= best.0.0
                 && view.evictable_in(number) > 0
                 && let Some((worth, slot)) = self.lowest((layer, left), best.0, view)
             {
                 best = (worth, Some(slot));
             }
-            layer += 1;
         }
         best.1
     }

@@ -143,7 +143,7 @@ fn follow<'h>(
     analogue: Analogue,
     before: Token,
 ) -> impl Iterator<Item = Token> + 'h {
-    std::iter::successors(Some(analogue.token), |token| history.next(*token))
+    std::iter::successors(Some(analogue.token), |token| history.successor(*token))
         .take_while(move |token| *token < before)
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Residents {
     /// By record.
     held: Vec<Held>,
     lowest: Vec<Lowest>,
+    /// By layer: no resident is worth less. 0 while that is unknown.
+    floor: Vec<u64>,
 }
 
 /// Where a record is.
@@ -51,12 +53,21 @@ impl Lowest {
 
     /// Takes `one` to its place; the greatest leaves where there is no room.
     fn enter(&mut self, one: Ranked) {
-        let at = self.known().partition_point(|other| *other < one);
-        if at < DEPTH {
-            self.len = (self.len + 1).min(DEPTH);
-            self.ranked[at..self.len].rotate_right(1);
-            self.ranked[at] = one;
+        let mut at = self.len.min(DEPTH - 1);
+        if self.len == DEPTH && self.ranked[at] <= one {
+            return;
         }
+        while at > 0 && one < self.ranked[at - 1] {
+            self.ranked[at] = self.ranked[at - 1];
+            at -= 1;
+        }
+        self.ranked[at] = one;
+        self.len = (self.len + 1).min(DEPTH);
+    }
+
+    /// What none is worth less than; 0 where that is unknown.
+    fn floor(&self) -> u64 {
+        self.known().first().map_or(0, |(Worth(value, _), _)| *value)
     }
 
     fn leave(&mut self, expert: u16) {
@@ -75,6 +86,7 @@ impl Residents {
             count: vec![0; geometry.layers()],
             held: vec![ABSENT; geometry.records()],
             lowest: vec![UNKNOWN; geometry.layers()],
+            floor: vec![0; geometry.layers()],
         }
     }
 
@@ -102,6 +114,7 @@ impl Residents {
         if lowest.len >= count || lowest.known().last().is_some_and(|last| one < *last) {
             lowest.enter(one);
         }
+        self.floor[layer] = self.lowest[layer].floor();
     }
 
     /// `key` is not resident.
@@ -118,18 +131,18 @@ impl Residents {
         self.held[layer * self.experts + usize::from(moved)].at = self.held[index].at;
         self.held[index] = ABSENT;
         self.lowest[layer].leave(expert);
+        self.floor[layer] = self.lowest[layer].floor();
     }
 
     /// Values of `layer` changed.
     pub(super) fn changed(&mut self, layer: usize) {
-        if let Some(lowest) = self.lowest.get_mut(layer) {
-            *lowest = UNKNOWN;
-        }
+        (self.lowest[layer], self.floor[layer]) = (UNKNOWN, 0);
     }
 
     /// Values changed.
     pub(super) fn all_changed(&mut self) {
         self.lowest.fill(UNKNOWN);
+        self.floor.fill(0);
     }
 
     /// The slot of a resident record.
@@ -144,18 +157,31 @@ impl Residents {
 
     /// Some of the least of `layer` in order, whether they can be had or not; none only where
     /// nothing is resident.
-    pub(super) fn lowest(&mut self, layer: usize, worth: impl Fn(usize) -> Worth) -> &[Ranked] {
+    pub(super) fn lowest(
+        &mut self,
+        layer: usize,
+        value: impl Fn(usize) -> u64,
+        used: impl Fn(usize) -> u64,
+    ) -> &[Ranked] {
         let listed = &self.listed[layer * self.experts..][..self.count[layer]];
         let lowest = &mut self.lowest[layer];
         if lowest.len == 0 {
+            let mut most = u64::MAX;
             for expert in listed {
-                let one = (worth(usize::from(*expert)), *expert);
-                if lowest.len < DEPTH || one < lowest.ranked[DEPTH - 1] {
-                    lowest.enter(one);
+                let value = value(usize::from(*expert));
+                if value <= most {
+                    lowest.enter((Worth(value, used(usize::from(*expert))), *expert));
+                    most = if lowest.len < DEPTH { most } else { lowest.ranked[DEPTH - 1].0.0 };
                 }
             }
+            self.floor[layer] = lowest.floor();
         }
         lowest.known()
+    }
+
+    /// What no resident of `layer` is worth less than; 0 where that is unknown.
+    pub(super) fn floor(&self, layer: usize) -> u64 {
+        self.floor[layer]
     }
 
     /// The least of `layer` that `is` right.

@@ -48,15 +48,16 @@ impl Tally {
     /// Writes the counts of the first columns to `counts`.
     fn read(&self, counts: &mut [u16]) {
         let words = self.nothing.len();
-        for (at, four) in counts.chunks_mut(4).enumerate() {
-            let (word, shift) = (at / 16, at % 16 * 4);
-            let mut lanes = 0;
+        for (word, counts) in counts.chunks_mut(64).enumerate() {
+            let mut lanes = [0; 16];
             for (digit, own) in self.digits.chunks_exact(words).enumerate() {
-                lanes |= SPREAD[(own[word] >> shift & 15) as usize] << digit;
+                for (at, lanes) in lanes.iter_mut().enumerate() {
+                    *lanes |= SPREAD[(own[word] >> (4 * at) & 15) as usize] << digit;
+                }
             }
-            for (lane, count) in four.iter_mut().enumerate() {
+            for (at, count) in counts.iter_mut().enumerate() {
                 // The lane's 16 bits.
-                *count = (lanes >> (16 * lane)) as u16;
+                *count = (lanes[at / 4] >> (at % 4 * 16)) as u16;
             }
         }
     }
