@@ -103,6 +103,11 @@ impl History {
         self.ids.get(self.place(token)) == Some(&u64::from(id))
     }
 
+    /// The id of a remembered token.
+    pub(super) fn id(&self, token: Token) -> Option<u32> {
+        u32::try_from(self.ids[self.place(token)]).ok()
+    }
+
     /// The last token of `session`.
     pub(super) fn last_of(&self, session: SessionId) -> Option<Token> {
         self.tokens().rev().find(|token| self.sessions[self.place(*token)] == Some(session))
@@ -117,8 +122,13 @@ impl History {
 
     /// What a remembered token used in `layer`.
     pub(super) fn row(&self, token: Token, layer: usize) -> &[u16] {
-        let row = &self.rows(layer)[self.place(token) * self.top_k..][..self.top_k];
+        let row = self.whole_row(token, layer);
         &row[..row.iter().take_while(|expert| usize::from(**expert) < self.experts).count()]
+    }
+
+    /// The same with what stands behind the experts.
+    pub(super) fn whole_row(&self, token: Token, layer: usize) -> &[u16] {
+        &self.rows(layer)[self.place(token) * self.top_k..][..self.top_k]
     }
 
     /// For each place of the ring a bit: whether that token used the record.
@@ -139,13 +149,18 @@ impl History {
         }
         self.end += 1;
         if let Some(previous) = previous.filter(|previous| self.tokens().contains(previous)) {
-            let place = self.place(previous);
-            self.next[place] = token;
+            self.follow(previous, token);
         }
         let place = self.place(token);
         self.ids[place] = id.map_or(NO_ID, u64::from);
         self.sessions[place] = session;
         token
+    }
+
+    /// `next` follows a remembered token.
+    pub(super) fn follow(&mut self, token: Token, next: Token) {
+        let place = self.place(token);
+        self.next[place] = next;
     }
 
     /// The token used `expert` in `layer`. A row has room for a route, and each expert once.

@@ -94,7 +94,7 @@ impl Likeness {
             let (here, behind) = (history.place(next), history.place(token));
             let shared = u64::from(self.here[here]) + u64::from(self.behind[behind]);
             (sum, squares) = (sum + shared, squares + shared * shared);
-            self.candidates.push(SHARED * shared << AGE_BITS | next - oldest);
+            self.candidates.push(((SHARED * shared) << AGE_BITS) | (next - oldest));
         }
         let count = self.candidates.len() as f64;
         let mean = sum as f64 / count;

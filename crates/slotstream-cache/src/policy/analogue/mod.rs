@@ -5,6 +5,7 @@ mod history;
 mod likeness;
 mod outlook;
 mod residents;
+mod state;
 mod tally;
 
 use slotstream_core::{
@@ -143,6 +144,18 @@ impl Analogue {
         self.look();
     }
 
+    /// Forgets everything but what is resident.
+    fn forget(&mut self) {
+        self.visits.reset();
+        let mut reached = std::mem::take(&mut self.pass.reached);
+        reached.fill(false);
+        self.pass = Pass { reached, ..Pass::new(0) };
+        self.history.clear();
+        self.likeness.clear();
+        self.outlook.clear();
+        self.frequency.fill(0);
+    }
+
     /// One more token in the running pass.
     fn row(&mut self, id: Option<u32>) {
         let own = self.pass.first..self.pass.first + self.pass.rows;
@@ -189,7 +202,7 @@ impl Analogue {
         let experts = self.history.experts();
         for frequency in &mut self.frequency[layer * experts..][..experts] {
             // In range: `keep` is at most one.
-            *frequency = (u64::from(*frequency) * self.keep >> BITS) as u32;
+            *frequency = ((u64::from(*frequency) * self.keep) >> BITS) as u32;
         }
     }
 
@@ -364,19 +377,20 @@ impl EvictionPolicy for Analogue {
         self.begin(step.session, step.tokens);
     }
 
+    fn export(&self) -> Option<Vec<u8>> {
+        state::export(self)
+    }
+
+    fn import(&mut self, state: &[u8]) -> Result<(), BindError> {
+        state::import(self, state)
+    }
+
     fn name(&self) -> String {
         spelled("analogue", self)
     }
 
     fn reset(&mut self) {
-        self.visits.reset();
-        let mut reached = std::mem::take(&mut self.pass.reached);
-        reached.fill(false);
-        self.pass = Pass { reached, ..Pass::new(0) };
-        self.history.clear();
-        self.likeness.clear();
-        self.outlook.clear();
-        self.frequency.fill(0);
+        self.forget();
         self.used.fill(0);
         self.now = 0;
         self.residents.clear();

@@ -133,7 +133,7 @@ impl Values<'_> {
     #[inline]
     pub(super) fn of(&self, expert: usize) -> u64 {
         let uses = self.uses[expert] >> self.shift & u64::from(u32::MAX);
-        uses + (u64::from(self.frequency[expert]) * self.counts >> BITS)
+        uses + ((u64::from(self.frequency[expert]) * self.counts) >> BITS)
     }
 }
 

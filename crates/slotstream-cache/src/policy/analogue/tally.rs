@@ -67,8 +67,9 @@ impl Tally {
 fn add(digits: &mut [u64], rows: [&[u64]; AT_ONCE]) {
     let words = rows[0].len();
     let rows = rows.map(|row| row.as_chunks::<LANES>().0);
+    let block = |number: usize, at: usize| rows[number][at];
     for at in 0..words / LANES {
-        let row = |number: usize| rows[number][at];
+        let row = |number| block(number, at);
         let (a, a2) = sum(row(0), row(1), row(2));
         let (b, b2) = sum(row(3), row(4), row(5));
         let (one, c2) = sum(a, b, row(6));

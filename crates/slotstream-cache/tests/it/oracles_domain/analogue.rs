@@ -226,7 +226,7 @@ impl NaiveAnalogue {
         let keep = fixed(exp(-std::f64::consts::LN_2 / self.half_life));
         let mut frequency = 0;
         for token in &self.uses[key.layer().index()] {
-            frequency = frequency * keep >> 26;
+            frequency = (frequency * keep) >> 26;
             for _ in token.iter().filter(|expert| **expert == key.expert().get()) {
                 frequency = (frequency + ONE - keep).min(ONE);
             }
@@ -238,7 +238,7 @@ impl NaiveAnalogue {
         let layer = key.layer().index();
         let passed = self.reached.contains(&layer);
         let said = self.said.get(&(layer, key.expert().get(), passed)).copied().unwrap_or(0);
-        let value = said + (self.frequency(key) * self.counts[usize::from(passed)] >> 26);
+        let value = said + ((self.frequency(key) * self.counts[usize::from(passed)]) >> 26);
         let layers = self.geometry.layers();
         let next = self.at.map_or(0, |at| at + 1);
         let ahead = (layer + layers - next) % layers + 1;
