@@ -4,6 +4,8 @@
 //! `cargo bench -p slotstream-benches --bench policies [-- POLICY...]` prints a line a policy and
 //! pool size, in microseconds a token; the first half of the tokens only fills pool and history.
 
+#![expect(clippy::print_stdout, reason = "it shows what it measured")]
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
