@@ -77,6 +77,7 @@ type Context<'a, 'b, X> = DualCoordChartContext<'a, SVGBackend<'b>, Plane<X>, Pl
 /// Lines and axes; the legend is as wide as its longest name needs.
 const PLOT: (u32, u32) = (880, 600);
 /// Of the legend.
+const LEFT: i32 = 10;
 const ROW: u32 = 23;
 const SAMPLE: i32 = 34;
 const LETTER: usize = 8;
@@ -323,11 +324,10 @@ impl Line {
     fn draw_sample(&self, area: &Area<'_>, (x, y): (i32, i32)) -> Drawn {
         let Look { style, stroke } = self.look;
         let ends = [(x, y), (x + SAMPLE, y)];
-        match stroke.dashes() {
-            Some((dash, gap)) => {
-                area.draw(&DashedPathElement::new(ends, dash, gap, style))?;
-            }
-            None => area.draw(&PathElement::new(ends, style))?,
+        if let Some((dash, gap)) = stroke.dashes() {
+            area.draw(&DashedPathElement::new(ends, dash, gap, style))?;
+        } else {
+            area.draw(&PathElement::new(ends, style))?;
         }
         let (middle, filled) = ((x + SAMPLE / 2, y), style.filled());
         match stroke {
@@ -355,16 +355,16 @@ fn size(lines: &[Line]) -> (u32, u32) {
     let rows = u32::try_from(lines.len()).unwrap_or(u32::MAX);
     let longest = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
     // At most the longest name that is shown.
-    let width = SAMPLE.unsigned_abs() + 24 + u32::try_from(longest * LETTER).unwrap_or(0);
+    let width = (LEFT + SAMPLE).unsigned_abs() + 24 + u32::try_from(longest * LETTER).unwrap_or(0);
     (PLOT.0 + width, PLOT.1.max(rows.saturating_mul(ROW).saturating_add(100)))
 }
 
 fn draw_legend(area: &Area<'_>, lines: &[Line]) -> Drawn {
     let mut y = 60;
     for line in lines {
-        line.draw_sample(area, (0, y))?;
+        line.draw_sample(area, (LEFT, y))?;
         // A text hangs from its upper left corner.
-        area.draw(&Text::new(line.name.as_str(), (SAMPLE + 8, y - 8), (FONT, 16)))?;
+        area.draw(&Text::new(line.name.as_str(), (LEFT + SAMPLE + 8, y - 8), (FONT, 16)))?;
         y += ROW.cast_signed();
     }
     Ok(())

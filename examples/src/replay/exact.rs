@@ -1,9 +1,10 @@
 //! The recorded run once more: requests and outcomes under the recorded policy.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use slotstream_cache::PoolCounters;
 use slotstream_replay::{Cell, ExactReplay, Figures, PoolEnd, Recording, TraceError};
 
+use super::output::rows;
 use super::source::{Source, label};
 use super::{Arguments, Format};
 use crate::{Console, Ended, Failure};
@@ -47,10 +48,8 @@ pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> Result<En
         Format::Table => console.write(&text)?,
         Format::Csv => console.write(&table.csv())?,
         Format::Json => {
-            // The library writes it; it is JSON.
-            let rows: Value = serde_json::from_str(&table.json()).unwrap_or_default();
             let replay = word(differs.is_none());
-            console.line(&json!({ "replay": replay, "counters": rows }).to_string())?;
+            console.line(&json!({ "replay": replay, "counters": rows(&table) }).to_string())?;
         }
     }
     differs.map_or(Ok(Ended::Done), |error| Err(error.into()))
@@ -126,6 +125,8 @@ impl Compared {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::replay::recorded::{record, shown};
 

@@ -194,10 +194,6 @@ impl<'a> Output<'a> {
     }
 
     fn json(&self) -> Value {
-        let rows = |table: &Figures| -> Value {
-            // The library writes it; it is JSON.
-            serde_json::from_str(&table.json()).unwrap_or_default()
-        };
         let traces = self.traces.iter().map(
             |head| json!({ "trace": head.label, "about": head.about, "ceiling": head.ceiling }),
         );
@@ -215,6 +211,12 @@ impl<'a> Output<'a> {
             "notes": self.notes,
         })
     }
+}
+
+/// The rows of a table as JSON objects.
+pub(super) fn rows(table: &Figures) -> Value {
+    // The library writes it; it is JSON.
+    serde_json::from_str(&table.json()).unwrap_or_default()
 }
 
 /// The rows of one trace as text, without what is said above them or can be divided out.
