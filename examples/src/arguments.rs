@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use slotstream::cache::parse_policy;
+use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
 use slotstream::io::ReaderKind;
 use slotstream::{ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, Sizing};
@@ -31,9 +31,9 @@ pub struct EngineArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Engine")]
     pub memory: Option<u64>,
     /// Eviction policy; --policies lists them
-    #[arg(long, value_name = "NAME", default_value = "clock", help_heading = "Engine")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY, help_heading = "Engine")]
     pub policy: String,
-    /// How experts are read: auto, buffered, uncached, memory
+    /// How experts are read: auto, buffered, uncached, memory, direct, uring
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Engine")]
     pub reader: ReaderKind,
     /// Folder of a repacked container, or "none" to read the shards [default: a container in the

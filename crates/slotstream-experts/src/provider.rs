@@ -72,7 +72,7 @@ pub struct StreamingBuilder {
 }
 
 impl StreamingBuilder {
-    /// Replaces the policy; the default is [`slotstream_cache::Clock`].
+    /// Replaces the policy; the default is [`slotstream_cache::default_policy`].
     #[must_use]
     pub fn with_policy(mut self, policy: Box<dyn EvictionPolicy>) -> Self {
         self.policy = policy;
@@ -144,7 +144,7 @@ impl StreamingExperts {
             geometry,
             layout,
             slots,
-            policy: Box::new(slotstream_cache::Clock::new()),
+            policy: slotstream_cache::default_policy(),
             forecaster: Box::new(NoForecast),
             sinks: Sinks::default(),
         }

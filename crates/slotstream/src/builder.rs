@@ -90,7 +90,7 @@ impl EngineBuilder {
         Self {
             folder: folder.into(),
             sizing: Sizing::Auto,
-            policy: Box::new(slotstream_cache::Clock::new()),
+            policy: slotstream_cache::default_policy(),
             forecaster: Box::new(NoForecast),
             sinks: Vec::new(),
             reader: Source::Kind(ReaderKind::Auto),
@@ -117,7 +117,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Replaces the eviction policy; the default is `clock`.
+    /// Replaces the eviction policy; the default is [`DEFAULT_POLICY`](crate::cache::DEFAULT_POLICY).
     #[must_use]
     pub fn policy(mut self, policy: Box<dyn EvictionPolicy>) -> Self {
         self.policy = policy;

@@ -53,7 +53,7 @@ fn the_object_has_every_field_with_its_type() {
     assert_eq!(ids(&object).len(), 16);
     assert_eq!(object["slots"], 201, "30% of 672 records");
     assert_eq!(object["records"], 672);
-    assert_eq!((&object["policy"], &object["reader"]), (&"clock".into(), &"auto".into()));
+    assert_eq!((&object["policy"], &object["reader"]), (&"analogue".into(), &"auto".into()));
     assert_eq!(object["arithmetic"], "exact");
     assert_eq!(object["finish_reason"], "length");
     assert_eq!(object["error"], Value::Null);

@@ -39,7 +39,10 @@ pub use lfu::Lfu;
 pub use lirs::Lirs;
 pub use lru::Lru;
 pub use options::PolicyOption;
-pub use parse::{PolicyInfo, PolicyNameError, parse_policy, policies, policy_names};
+pub use parse::{
+    DEFAULT_POLICY, PolicyInfo, PolicyNameError, default_policy, parse_policy, policies,
+    policy_names,
+};
 pub use per_layer::{PerLayer, PerLayerCounts};
 pub use random::Random;
 pub use s3fifo::S3Fifo;

@@ -163,6 +163,16 @@ const KNOWN: &[Known] = &[
     },
 ];
 
+/// The policy of a pool for which none is chosen: the one that closes most of the gap to the
+/// optimum on the recorded routes (`docs/policies.md` has the evidence and its limits).
+pub const DEFAULT_POLICY: &str = "analogue";
+
+/// A new policy of the name [`DEFAULT_POLICY`].
+#[must_use]
+pub fn default_policy() -> Box<dyn EvictionPolicy> {
+    Box::new(Analogue::new())
+}
+
 /// What takes no options.
 impl Options for () {}
 
@@ -381,6 +391,12 @@ mod tests {
         {
             assert_eq!(parse_policy(text).expect(text).name(), text);
         }
+    }
+
+    #[test]
+    fn the_default_is_the_one_of_its_name() {
+        assert_eq!(default_policy().name(), DEFAULT_POLICY);
+        assert_eq!(parse_policy(DEFAULT_POLICY).expect("known").name(), DEFAULT_POLICY);
     }
 
     /// Every name, and every option of it at other values than the default.
