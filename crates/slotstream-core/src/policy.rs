@@ -91,6 +91,13 @@ pub trait EvictionPolicy: Send + fmt::Debug {
         Err(BindError::State { expected: "a policy that keeps a state" })
     }
 
+    /// Bytes that the policy holds once it is bound to a model of this geometry, for a memory
+    /// plan: an upper bound, 0 where it is a few bytes a slot or record.
+    fn planned_bytes(&self, geometry: &Geometry) -> u64 {
+        let _ = geometry;
+        0
+    }
+
     /// The name under which figures are reported.
     fn name(&self) -> String {
         std::any::type_name::<Self>().rsplit("::").next().unwrap_or("policy").to_lowercase()
@@ -139,6 +146,9 @@ impl<P: EvictionPolicy + ?Sized> EvictionPolicy for Box<P> {
     }
     fn import(&mut self, state: &[u8]) -> Result<(), BindError> {
         (**self).import(state)
+    }
+    fn planned_bytes(&self, geometry: &Geometry) -> u64 {
+        (**self).planned_bytes(geometry)
     }
     fn name(&self) -> String {
         (**self).name()

@@ -317,6 +317,7 @@ impl EngineBuilder {
             process_bytes: machine::resident_bytes().unwrap_or(0),
             available_bytes: machine::available_bytes(),
             reader_bytes: if in_memory { files } else { 0 },
+            policy_bytes: self.policy.planned_bytes(&checkpoint.geometry()),
         }
     }
 

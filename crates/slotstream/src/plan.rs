@@ -34,6 +34,8 @@ pub struct PlanRequest {
     pub available_bytes: Option<u64>,
     /// Bytes of all shards, when the reader keeps them in memory.
     pub reader_bytes: u64,
+    /// Bytes that the policy holds (`EvictionPolicy::planned_bytes`).
+    pub policy_bytes: u64,
 }
 
 /// How the pool's size is chosen.
@@ -151,7 +153,8 @@ impl MemoryPlan {
             let row = plan.format.row_bytes(plan.row_width) + 4 * groups;
             slotstream_ngram::NgramStore::cache_bytes(rows, row).unwrap_or(usize::MAX) as u64
         });
-        let fixed = request.process_bytes + dense + ngram + request.reader_bytes;
+        let more = request.reader_bytes + request.policy_bytes;
+        let fixed = request.process_bytes + dense + ngram + more;
         let state = State::planned_bytes(config, request.context, request.rollback_rows);
         let each = state.context + state.fixed + state.ring;
         let row = |name, bytes, what: String| PlanRow { name, bytes, what };
@@ -163,8 +166,8 @@ impl MemoryPlan {
                     fixed,
                     format!(
                         "process {} + dense weights {dense} + n-gram cache {ngram} ({rows} rows) + \
-                     files in memory {}",
-                        request.process_bytes, request.reader_bytes
+                     files in memory {} + policy {}",
+                        request.process_bytes, request.reader_bytes, request.policy_bytes
                     ),
                 ),
                 row(

@@ -263,7 +263,7 @@ fn a_recorded_run_replays_exactly_and_says_the_same() {
 fn shadows_count_and_change_nothing() {
     let flags = ["--max-tokens", "24", "--slots", "100"];
     let plain = generated(&[&flags[..], &["--json"]].concat());
-    let names = "clock,lru@30%,opt,opt@2routes,per-layer-counts:warm-up=4:lfu:half-life=8";
+    let names = "analogue,lru@30%,opt,opt@2routes,per-layer-counts:warm-up=4:lfu:half-life=8";
     let object = generated(&[&flags[..], &["--json", "--shadow", names]].concat());
     assert_eq!(ids(&object), ids(&plain));
     assert_eq!(plain["shadows"], serde_json::json!([]));

@@ -72,6 +72,11 @@ macro_rules! hand_on {
             self.inner.import(state)
         }
     };
+    (planned_bytes) => {
+        fn planned_bytes(&self, geometry: &slotstream_core::Geometry) -> u64 {
+            self.inner.planned_bytes(geometry)
+        }
+    };
     (reset) => {
         fn reset(&mut self) {
             self.inner.reset();

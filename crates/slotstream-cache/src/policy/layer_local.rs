@@ -63,6 +63,7 @@ impl<P: EvictionPolicy> EvictionPolicy for LayerLocal<P> {
     }
 
     hand_on!(
+        planned_bytes,
         on_insert,
         on_hit,
         on_miss,

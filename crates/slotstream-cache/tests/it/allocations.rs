@@ -113,3 +113,26 @@ fn an_allocation_is_noticed() {
     }
     assert_eq!(allocations(Late::default()), 1);
 }
+
+/// What a policy says that it will hold is what it takes, not much more and never less.
+#[test]
+fn planned_bytes_are_what_is_allocated() {
+    for (layers, experts, top_k) in [(48, 512, 10), (12, 56, 6), (1, 2, 1)] {
+        let model = geometry(layers, experts, top_k);
+        for window in ["1", "100", "2048", "5000"] {
+            let name = format!("analogue:window={window}");
+            for name in [name.clone(), format!("layer-local:{name}"), format!("per-layer:{name}")] {
+                let mut policy = parse_policy(&name).unwrap();
+                let planned = policy.planned_bytes(&model);
+                let slots = model.records();
+                let taken = allocation_counter::measure(|| policy.bind(&model, slots).unwrap());
+                let taken = u64::try_from(taken.bytes_current).unwrap();
+                assert!(taken <= planned, "{name} {layers}: {taken} of {planned}");
+                if model.records() > 1000 && window != "1" && name.starts_with("analogue") {
+                    assert!(10 * taken > 7 * planned, "{name} {layers}: {taken} of {planned}");
+                }
+            }
+        }
+    }
+    assert_eq!(parse_policy("lru").unwrap().planned_bytes(&geometry(2, 4, 1)), 0);
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slotstream::cache::{parse_policy, policy_names};
+use slotstream::cache::{DEFAULT_POLICY, parse_policy, policy_names};
 use slotstream::io::ReaderKind;
 use slotstream::ops::HostOps;
 use slotstream::{EngineBuilder, Sizing};
@@ -74,7 +74,7 @@ fn shadows_of_every_policy() {
             assert!(report.fault.is_none(), "{report:?}");
             let (own, engines) = (report.counters.decode, counters.decode);
             assert_eq!(own.hits + own.misses, engines.hits + engines.misses, "{report:?}");
-            if report.name == "clock" {
+            if report.name == DEFAULT_POLICY {
                 assert_eq!((own, report.counters.prefill), (engines, counters.prefill));
             }
         }

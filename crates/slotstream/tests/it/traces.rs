@@ -4,7 +4,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use slotstream::cache::{parse_policy, policy_names};
+use slotstream::cache::{default_policy, parse_policy, policy_names};
 use slotstream::core::{
     CancelToken, Deadline, EventSink, ExpertIdx, ExpertKey, Forecaster, LayerIdx, Outcome,
     Prediction, Probe, ProbeResults, Routing, SlotId, Step, Tap,
@@ -266,7 +266,7 @@ fn several_sinks_hear_the_same() {
     // The same run under the same policy, modelled: nothing failed, so the figures are the same.
     let bytes = recording.buffer.0.lock().expect("not poisoned").clone();
     let reader = TraceReader::new(&bytes[..], "memory").expect("whole");
-    let (policy, slots) = (parse_policy("clock").expect("known"), reader.header().slots);
+    let (policy, slots) = (default_policy(), reader.header().slots);
     let mut modelled = Modelled::new(reader.header(), slots, policy, 0).expect("legal");
     reader.play(&mut modelled).expect("whole");
     assert_eq!(*modelled.finish().expect("runs").counters(), counters);

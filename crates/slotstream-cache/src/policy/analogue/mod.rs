@@ -385,6 +385,15 @@ impl EvictionPolicy for Analogue {
         state::import(self, state)
     }
 
+    fn planned_bytes(&self, geometry: &Geometry) -> u64 {
+        // Arrays by remembered token, by record, and by layer; a test compares it with what is
+        // allocated.
+        let places = u64::from(self.settings.window.max(1) as u32).next_power_of_two();
+        let (layers, records) = (geometry.layers() as u64, geometry.records() as u64);
+        let token = 2 * layers * geometry.top_k() as u64 + records.div_ceil(8) + 64;
+        places.next_multiple_of(64) * token + 80 * records + 1024 * layers + (64 << 10)
+    }
+
     fn name(&self) -> String {
         spelled("analogue", self)
     }

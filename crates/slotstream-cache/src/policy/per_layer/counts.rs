@@ -222,5 +222,5 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayerCounts<P> {
         self.inner.reset();
     }
 
-    hand_on!(admit, on_forecast, export, import);
+    hand_on!(admit, on_forecast, planned_bytes, export, import);
 }

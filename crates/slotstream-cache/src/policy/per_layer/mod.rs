@@ -78,5 +78,15 @@ impl<P: EvictionPolicy> EvictionPolicy for PerLayer<P> {
         self.inner.reset();
     }
 
-    hand_on!(on_hit, on_miss, admit, on_forecast, on_routing, on_step, export, import);
+    hand_on!(
+        on_hit,
+        on_miss,
+        admit,
+        on_forecast,
+        on_routing,
+        on_step,
+        planned_bytes,
+        export,
+        import
+    );
 }
