@@ -54,7 +54,7 @@ fn outcome(bytes: &[u8], file_len: u64) -> String {
     let page = PAGE as u64;
     assert!(data.is_multiple_of(page) && header.file_len().is_multiple_of(page));
     let needed = match &header.content {
-        Content::Experts { geometry, layout } => {
+        Content::Experts { geometry, layout, .. } => {
             u128::from(geometry.records() as u64) * layout.stride() as u128
         }
         Content::Ngram { rows, layout, .. } => u128::from(*rows) * layout.stride() as u128,
