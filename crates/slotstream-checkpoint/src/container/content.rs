@@ -132,3 +132,42 @@ pub(super) struct Places {
     pub(super) data_offset: u64,
     pub(super) file_len: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use slotstream_core::{AffineFormat, ExpertShape};
+
+    use super::*;
+
+    /// The published model; numbers worked out by hand from its config.
+    #[test]
+    fn the_real_files() {
+        let geometry = Geometry::new(48, 512, 10).expect("legal");
+        let shape = ExpertShape::new(2560, 640, AffineFormat::Q4_G64).expect("legal");
+        let experts = Content::Experts { geometry, layout: RecordLayout::new(shape) };
+        let places = experts.places(PAGE).expect("fits");
+        assert_eq!((experts.blocks(), places.data_offset), (24_576, 131_072));
+        assert_eq!(places.file_len, 131_072 + 24_576 * 2_768_896);
+        let last = experts.block(24_575);
+        assert_eq!((last.len, last.checked), (2_768_896, 2_764_800));
+        assert_eq!(places.data_offset + last.start + last.len as u64, places.file_len);
+        for (padded, blocks, data_offset, file_len) in
+            [(false, 30_520, 147_456, 32_000_311_296), (true, 39_063, 180_224, 40_960_376_832)]
+        {
+            let layout = RowLayout::new(160, AffineFormat::Q4_G32, padded).expect("legal");
+            let ngram = Content::Ngram { layer: LayerIdx::new(1), rows: 128 * 2_500_012, layout };
+            let places = ngram.places(PAGE).expect("fits");
+            assert_eq!((ngram.blocks(), places.data_offset), (blocks, data_offset));
+            assert_eq!(places.file_len, file_len);
+        }
+    }
+
+    #[test]
+    fn what_fits_no_file() {
+        let layout = RowLayout::new(160, AffineFormat::Q4_G32, false).expect("legal");
+        for rows in [u64::MAX, u64::MAX / 100, i64::MAX as u64 / 100] {
+            let ngram = Content::Ngram { layer: LayerIdx::new(1), rows, layout };
+            assert_eq!(ngram.places(PAGE), None, "{rows}");
+        }
+    }
+}

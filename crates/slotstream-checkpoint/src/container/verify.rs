@@ -67,6 +67,7 @@ impl ContainerFile {
     ) -> Result<(), ContainerError> {
         let file =
             File::open(&self.path).map_err(|e| ContainerError::io(&self.path, "open", 0, e))?;
+        forget_pages(&file);
         let (mut next, mut step, mut found) = (0, Step::default(), Vec::new());
         let data = self.header.data_offset();
         while next < image.content.blocks() {
@@ -152,6 +153,17 @@ impl ContainerFile {
         }
         Ok(())
     }
+}
+
+/// Asks the system to read from the disk again what it may still have in memory from the writing.
+/// Where it does not, the same bytes are compared.
+fn forget_pages(file: &File) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed) {
+        tracing::debug!(%error, "the page cache keeps the container");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 /// What byte `skip` of a block is, and where its original stands.
