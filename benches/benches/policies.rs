@@ -2,13 +2,15 @@
 //! routing replayed through the engine's pool, whose own time is in every figure.
 //!
 //! `cargo bench -p slotstream-benches --bench policies [-- POLICY...]` prints a line a policy and
-//! pool size, in microseconds a token; the first half of the tokens only fills pool and history.
+//! pool size, in microseconds of processor time a token, so that other programs do not count; the
+//! first half of the tokens only fills pool and history.
 
 #![expect(clippy::print_stdout, reason = "it shows what it measured")]
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use slotstream_cache::parse_policy;
 use slotstream_core::{
     BindError, EvictionPolicy, ExpertKey, Geometry, Incoming, Origin, RemoveCause, Routing, SlotId,
@@ -26,7 +28,8 @@ const ROUNDS: usize = 3;
 #[derive(Debug)]
 struct Timed {
     inner: Box<dyn EvictionPolicy>,
-    began: Option<Instant>,
+    /// Processor time of this thread at the last token.
+    began: Option<Duration>,
     tokens: Arc<Mutex<Vec<Duration>>>,
 }
 
@@ -54,14 +57,20 @@ impl EvictionPolicy for Timed {
     }
     fn on_step(&mut self, step: &Step<'_>) {
         if let Some(began) = self.began {
-            self.tokens.lock().expect("one thread").push(began.elapsed());
+            self.tokens.lock().expect("one thread").push(processor_time().saturating_sub(began));
         }
-        self.began = Some(Instant::now());
+        self.began = Some(processor_time());
         self.inner.on_step(step);
     }
     fn reset(&mut self) {
         self.inner.reset();
     }
+}
+
+/// Of this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("it counts from 0")
 }
 
 /// Microseconds of each token but the last, the fastest first.
