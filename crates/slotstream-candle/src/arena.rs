@@ -293,7 +293,7 @@ mod tests {
         let stride = arena.layout().stride();
         let mut whole = arena.lease(slot, None).expect("free").into_whole(usize::MAX);
         assert_eq!((whole.slot(), whole.bytes().len()), (slot, stride));
-        assert_eq!(whole.bytes().as_ptr() as usize % 16_384, 0);
+        assert_eq!(whole.bytes().as_ptr() as usize % 4096, 0);
         whole.bytes().fill(9);
         assert!(arena.read(&[slot]).is_err(), "it is still lent");
         drop(whole);
