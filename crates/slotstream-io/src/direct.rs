@@ -162,10 +162,14 @@ impl DirectReader {
         }
     }
 
+    /// For the rings.
+    #[cfg(target_os = "linux")]
     pub(crate) fn files(&self) -> &[OpenFile] {
         &self.files
     }
 
+    /// For the rings.
+    #[cfg(target_os = "linux")]
     pub(crate) fn pages(&self) -> &ScratchPool {
         &self.pages
     }

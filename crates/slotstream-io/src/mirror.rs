@@ -31,7 +31,7 @@ use crate::IoError;
 /// wrong.
 ///
 /// **What is compared.** At the making: the number of files, the length of each where the readers
-/// know it, and of each file of known length the first, the middle and the last 4,096 bytes. At
+/// know it, and where one knows it the first, the middle and the last 4,096 bytes of each file. At
 /// use: the whole of the first four reads of each file, from every copy. Nothing else: a copy that
 /// differs elsewhere goes unnoticed here (verify checksums for that). Copies that differ are
 /// refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::Changed`], for that

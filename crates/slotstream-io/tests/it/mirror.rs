@@ -117,9 +117,34 @@ fn copies_that_differ_are_refused_at_once() {
         let what = refuse(memory(&other));
         assert!(what.starts_with(&format!("its byte at offset {at} is ")), "{what}");
     }
-    assert!(matches!(MirrorReader::new(vec![]), Err(IoError::Copies { found: 0, .. })));
+    let none = MirrorReader::new(vec![]).unwrap_err();
+    assert!(matches!(none, IoError::Copies { found: 0, .. }));
+    assert_eq!(none.kind(), ErrorKind::User);
     let many = (0..65).map(|_| Arc::new(memory(&[])) as _).collect();
     assert!(matches!(MirrorReader::new(many), Err(IoError::Copies { found: 65, limit: 64, .. })));
+}
+
+#[test]
+fn a_copy_that_cannot_be_read_at_once_is_refused() {
+    let bytes = content();
+    let broken = FaultyReader::new(memory(&bytes), Schedule::Always, Fault::Errno(5));
+    let error = MirrorReader::new(vec![Arc::new(memory(&bytes)), Arc::new(broken)]).unwrap_err();
+    assert!(matches!(&error, IoError::CopyUnread { source: ReadError::Io { .. }, .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Transient);
+}
+
+#[test]
+fn a_mirror_hands_on_what_suits_all_its_copies() {
+    let (folder, bytes) = (on_disk(), content());
+    let path = folder.path().join("shard.bin");
+    std::fs::write(&path, &bytes).unwrap();
+    let direct: Arc<dyn RecordReader> = Arc::from(READERS[2].1(&[path]));
+    let of_direct = (direct.alignment(), direct.issued_len(&extent(1, 600)));
+    let held = direct.held_bytes() + LEN as u64;
+    let mirror = mirror([Arc::new(memory(&bytes)) as _, direct]);
+    assert_eq!((mirror.alignment(), mirror.issued_len(&extent(1, 600))), of_direct);
+    assert_eq!((mirror.held_bytes(), mirror.file_len(FileId::new(0))), (held, Some(LEN as u64)));
+    assert_eq!(mirror.path(FileId::new(0)), Some(std::path::Path::new("memory:0")));
 }
 
 #[test]
