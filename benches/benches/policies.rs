@@ -18,7 +18,8 @@ use slotstream_core::{
 };
 use slotstream_replay::{Requests, Simulation, Synthetic};
 
-const POLICIES: [&str; 5] = ["clock", "lru", "lfu", "analogue", "analogue:window=512"];
+const POLICIES: [&str; 6] =
+    ["clock", "lru", "lfu", "analogue", "analogue:window=2048", "analogue:window=512"];
 /// 3, 9 and 15.6 token routes.
 const SLOTS: [usize; 3] = [1440, 4320, 7509];
 const TOKENS: usize = 4000;

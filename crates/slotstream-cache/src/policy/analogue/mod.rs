@@ -100,10 +100,10 @@ impl PartialEq for Settings {
 impl Eq for Settings {}
 
 impl Analogue {
-    /// `analogue`: 2048 tokens of history, frequencies with a half-life of 16 tokens.
+    /// `analogue`: 1024 tokens of history, frequencies with a half-life of 16 tokens.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(2048, 16.0)
+        Self::with(1024, 16.0)
     }
 
     /// `analogue:window=...+half-life=...`, both in tokens; `bind` accepts windows of 1 to
