@@ -2,20 +2,21 @@
 //!
 //! - `cargo bench --bench keys -- write FILE`: the lookups of a synthetic trace of the 48 x 512
 //!   model, in libCacheSim's oracleGeneral format;
-//! - `cargo bench --bench keys -- run FILE SLOTS ROUNDS`: `clock` on these keys, one a call and
-//!   ten a call. One line each: keys a call, misses, and millions of lookups a second in every
-//!   round.
+//! - `cargo bench --bench keys -- run FILE SLOTS`: `clock` on these keys, one a call and ten a call.
+//!   One line each: keys a call, misses, and millions of lookups a second, by the clock and by
+//!   the processor's time.
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::time::Instant;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
+use slotstream_benches::processor_time;
 use slotstream_cache::Clock;
 use slotstream_core::{
     EventSink, ExpertIdx, Geometry, LayerIdx, PassId, Phase, Routing, SessionId, Step,
 };
-use slotstream_replay::{Phases, Requests, Simulation, Synthetic};
+use slotstream_replay::{Phases, Requests, Simulation, Synthetic, write_oracle_general};
 
 const LAYERS: u16 = 48;
 const EXPERTS: u16 = 512;
@@ -29,45 +30,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["write", path] => write(path),
-        ["run", path, slots, rounds] => run(&fs::read(path)?, slots.parse()?, rounds.parse()?),
+        ["run", path, slots] => run(&fs::read(path)?, slots.parse()?),
         // Without arguments it is one of all the benches that cargo runs: nothing to compare with.
         [] => Ok(()),
-        _ => Err("expected: write FILE, or run FILE SLOTS ROUNDS".into()),
+        _ => Err("expected: write FILE, or run FILE SLOTS".into()),
     }
 }
 
 fn write(path: &str) -> Result<(), Box<dyn Error>> {
     let geometry = Geometry::new(LAYERS, EXPERTS, TOP_K)?;
     let requests = Synthetic::new(0.6, 1.6, 60.0)?.passes(4000).requests(geometry);
-    let mut file = BufWriter::new(File::create(path)?);
-    for visit in requests.passes().flat_map(|pass| pass.visits()) {
-        for expert in visit.experts() {
-            let id = u64::from(visit.layer().get()) * u64::from(EXPERTS) + u64::from(expert.get());
-            file.write_all(&0_u32.to_le_bytes())?;
-            file.write_all(&id.to_le_bytes())?;
-            file.write_all(&1_u32.to_le_bytes())?;
-            file.write_all(&(-1_i64).to_le_bytes())?;
-        }
-    }
-    Ok(file.flush()?)
+    write_oracle_general(&requests, 1, File::create(path)?)?;
+    Ok(())
 }
 
-fn run(bytes: &[u8], slots: usize, rounds: usize) -> Result<(), Box<dyn Error>> {
+fn run(bytes: &[u8], slots: usize) -> Result<(), Box<dyn Error>> {
     let keys: Vec<u16> = bytes
         .chunks_exact(RECORD)
         .map(|record| Ok(u16::try_from(u64::from_le_bytes(record[4..12].try_into()?))?))
         .collect::<Result<_, Box<dyn Error>>>()?;
     for call in [1, TOP_K] {
         let requests = requests(&keys, call)?;
-        let mut speeds = Vec::new();
-        let mut misses = 0;
-        for _ in 0..rounds {
-            let begun = Instant::now();
-            let run = Simulation::new(slots).unfloored().run(&requests, Clock::new())?;
-            speeds.push(format!("{:.2}", keys.len() as f64 / begun.elapsed().as_secs_f64() / 1e6));
-            misses = run.count(Phases::All).lookups.misses;
-        }
-        writeln!(std::io::stdout(), "{call} {misses} {}", speeds.join(" "))?;
+        let (begun, used) = (Instant::now(), processor_time());
+        let run = Simulation::new(slots).unfloored().run(&requests, Clock::new())?;
+        let (elapsed, used) = (begun.elapsed(), processor_time() - used);
+        let speed = |time: Duration| keys.len() as f64 / time.as_secs_f64() / 1e6;
+        let misses = run.count(Phases::All).lookups.misses;
+        writeln!(std::io::stdout(), "{call} {misses} {:.3} {:.3}", speed(elapsed), speed(used))?;
     }
     Ok(())
 }

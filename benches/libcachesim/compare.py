@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -10,56 +11,126 @@ import time
 import libcachesim
 
 SLOTS = 7509
-# Buckets of libCacheSim's hash table, as a power of two: its default, and the fastest for 7,509
-# objects.
-HASH_POWERS = (24, 15)
+DEFAULT_POWER = 24
+# Buckets of libCacheSim's hash table, as a power of two: its default, and those around the number
+# of objects, of which the fastest is compared with.
+HASH_POWERS = (DEFAULT_POWER, 16, 15, 14, 13)
+CALLS = ("1 a call", "10 a call")
 
 
 def here(program, keys):
-    """Misses and speeds of one round here, by keys a call."""
-    command = [program, "run", keys, str(SLOTS), "1"]
+    """Of one round here, by keys a call: misses and two speeds, by the clock and the processor."""
+    command = [program, "run", keys, str(SLOTS)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    rows = [line.split() for line in lines]
-    return {int(row[0]): (int(row[1]), float(row[2])) for row in rows}
+    for call, misses, clock, processor in map(str.split, lines):
+        yield f"{call} a call", int(misses), float(clock), float(processor)
 
 
 def there(keys, lookups, power):
-    """Misses and speed of one round of libCacheSim."""
+    """Misses and both speeds of one round of libCacheSim."""
     reader = libcachesim.TraceReader(keys, libcachesim.TraceType.ORACLE_GENERAL_TRACE)
     cache = libcachesim.Clock(SLOTS, hashpower=power, init_freq=1)
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     ratio, _ = cache.process_trace(reader)
-    seconds = time.perf_counter() - begun
-    return round(ratio * lookups), lookups / seconds / 1e6
+    used, elapsed = time.process_time() - used, time.perf_counter() - begun
+    return round(ratio * lookups), lookups / elapsed / 1e6, lookups / used / 1e6
+
+
+def measure(program, keys, lookups, rounds):
+    """Misses and all speeds by name, one after the other in every round."""
+    misses, clock, processor = {}, {}, {}
+
+    def note(name, missed, by_clock, by_processor):
+        misses[name] = missed
+        clock.setdefault(name, []).append(by_clock)
+        processor.setdefault(name, []).append(by_processor)
+
+    for _ in range(rounds):
+        for result in here(program, keys):
+            note(*result)
+        for power in HASH_POWERS:
+            note(f"libCacheSim, 2^{power} buckets", *there(keys, lookups, power))
+    return misses, clock, processor
+
+
+def machine():
+    """What was measured on; only on Linux in full."""
+    cpu, memory = platform.processor() or platform.machine(), "unknown"
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB"
+    system = f"{platform.system()} {platform.release()}"
+    cores = os.cpu_count()
+    return {"cpu": cpu, "cores": cores, "memory": memory, "os": system, "disk": "not used"}
+
+
+def rounded(value):
+    """Six decimals of every number."""
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def receipt(commit, lookups, rounds, misses, clock, processor):
+    median = {name: statistics.median(speeds) for name, speeds in processor.items()}
+    others = {name: speed for name, speed in median.items() if name not in CALLS}
+    fastest = max(others, key=others.get)
+    best = {name: max(speeds) for name, speeds in processor.items()}
+    ratios = {call: median[call] / median[fastest] for call in CALLS}
+    of_best = {call: best[call] / max(best[name] for name in others) for call in CALLS}
+    return {
+        "name": "libcachesim",
+        "command": f"benches/libcachesim/compare.sh {rounds}",
+        "commit": commit,
+        "machine": machine(),
+        "settings": {
+            "unit": "million lookups a second of processor time",
+            "rounds": "all cases one after the other in every round",
+            "policy": "clock; Clock with an initial frequency of 1",
+            "libcachesim": libcachesim.__version__,
+            "load": f"{os.getloadavg()[0]:.1f} processes in the last minute",
+        },
+        "rounds": rounds,
+        "median": median,
+        "spread": {name: [min(speeds), max(speeds)] for name, speeds in processor.items()},
+        "figures": {
+            "lookups": lookups,
+            "slots": SLOTS,
+            "misses": misses,
+            "best": best,
+            "by the clock, median": {n: statistics.median(speeds) for n, speeds in clock.items()},
+            "by the clock, best": {name: max(speeds) for name, speeds in clock.items()},
+            "fastest of libCacheSim": fastest,
+            "ratio of medians to it": ratios,
+            "ratio of best rounds": of_best,
+        },
+    }
 
 
 def main():
-    program, keys, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    program, keys, rounds, commit, path = sys.argv[1:6]
     lookups = os.path.getsize(keys) // 24
-    misses, speeds = {}, {}
-
-    def note(name, result):
-        misses[name] = result[0]
-        speeds.setdefault(name, []).append(result[1])
-
-    for _ in range(rounds):
-        for call, result in here(program, keys).items():
-            note(f"slotstream, {call} a call", result)
-        for power in HASH_POWERS:
-            note(f"libCacheSim, hash power {power}", there(keys, lookups, power))
-    print(f"{lookups} lookups, {SLOTS} slots, {rounds} rounds: million lookups a second")
-    for name, found in speeds.items():
-        median, best = statistics.median(found), max(found)
-        print(f"{name:30} median {median:6.2f}  best {best:6.2f}  misses {misses[name]}")
-    single, ten = "slotstream, 1 a call", "slotstream, 10 a call"
-    theirs = f"libCacheSim, hash power {HASH_POWERS[1]}"
-    ratios = {
-        "1 a call": max(speeds[single]) / max(speeds[theirs]),
-        "10 a call": max(speeds[ten]) / max(speeds[theirs]),
-    }
-    print("here to libCacheSim, best rounds:", {k: round(v, 2) for k, v in ratios.items()})
-    print(json.dumps({"lookups": lookups, "misses": misses, "speeds": speeds}))
-    if misses[single] != misses[theirs]:
+    misses, clock, processor = measure(program, keys, lookups, int(rounds))
+    result = receipt(commit, lookups, int(rounds), misses, clock, processor)
+    print(f"{lookups} lookups, {SLOTS} slots, {rounds} rounds")
+    print("million lookups a second of processor time, and by the clock")
+    figures = result["figures"]
+    for name, median in result["median"].items():
+        by_clock = figures["by the clock, median"][name]
+        print(
+            f"{name:27} median {median:6.2f}  best {figures['best'][name]:6.2f}"
+            f"  by the clock {by_clock:6.2f}  misses {misses[name]}"
+        )
+    for call, ratio in figures["ratio of medians to it"].items():
+        print(f"{call}: {ratio:.2f} times {figures['fastest of libCacheSim']}")
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(rounded(result), indent=1) + "\n")
+    if len({misses[name] for name in misses if name != "10 a call"}) > 1:
         sys.exit("the misses differ")
 
 

@@ -35,7 +35,7 @@ struct Arguments {
     /// Slots of the pool
     #[arg(long, default_value_t = 201)]
     slots: usize,
-    /// Eviction policy: clock, lru, layer-local:lru and others
+    /// Eviction policy: one of those that `generate --policies` lists
     #[arg(long, default_value = "clock")]
     policy: String,
     /// Print the token ids and nothing else

@@ -30,7 +30,7 @@ pub struct EngineArguments {
     /// Memory of the whole process, such as 8GiB; as many slots as fit
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Engine")]
     pub memory: Option<u64>,
-    /// Eviction policy: clock, clock-cold, lru, layer-local:POLICY
+    /// Eviction policy; --policies lists them
     #[arg(long, value_name = "NAME", default_value = "clock", help_heading = "Engine")]
     pub policy: String,
     /// How experts are read: auto, buffered, uncached, memory

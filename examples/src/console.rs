@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use crate::{Failure, describe};
+use crate::{Failure, describe, policies};
 
 /// What a shell shows for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -162,9 +162,12 @@ fn show(error: &Failure) {
     }
 }
 
-/// Parses a command line of an example.
+/// Parses a command line of an example, and ends it where `--policies` asks for a list.
 pub(crate) fn parse<A: clap::Parser>(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<A, Failure> {
-    Ok(A::try_parse_from(arguments)?)
+    let mut command = policies::offer(A::command());
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    policies::answer(&matches)?;
+    Ok(A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?)
 }

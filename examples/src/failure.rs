@@ -8,7 +8,6 @@ use slotstream_checkpoint::CheckpointError;
 use slotstream_checkpoint::container::ContainerError;
 use slotstream_core::ErrorKind;
 use slotstream_replay::{ReplayError, TraceError};
-
 use slotstream_testkit::checkpoint::WriteError;
 
 use crate::{Place, TokenFileError, show_size};
@@ -33,22 +32,62 @@ pub enum Failure {
     /// A replay.
     #[error(transparent)]
     Replay(ReplayError),
+    /// A list of digests with a line that is none.
+    #[cfg(feature = "engine")]
+    #[error("{}, line {line}: expected {expected}, found {text:?}", path.display())]
+    #[non_exhaustive]
+    DigestList {
+        /// The list.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// How it begins.
+        text: String,
+        /// What would be legal.
+        expected: &'static str,
+    },
+    /// Files that are not those of a list of digests.
+    #[cfg(feature = "engine")]
+    #[error(
+        "{} of {files} files are not those of {}: {}; download them again",
+        wrong.len(), list.display(), wrong.join("; ")
+    )]
+    #[non_exhaustive]
+    Digests {
+        /// The list.
+        list: PathBuf,
+        /// Files in it.
+        files: usize,
+        /// What is wrong with each that is not as listed.
+        wrong: Vec<String>,
+    },
+    /// A file that cannot be read.
+    #[cfg(feature = "engine")]
+    #[error("{} cannot be read", path.display())]
+    #[non_exhaustive]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Ctrl-C.
+    #[cfg(feature = "engine")]
+    #[error("{what} was interrupted: the same command goes on where it stopped")]
+    #[non_exhaustive]
+    Interrupted {
+        /// What was being done.
+        what: &'static str,
+    },
     /// A checkpoint that cannot be written.
     #[error(transparent)]
-    Checkpoint(WriteError),
-    /// A checkpoint that cannot be read.
+    Written(WriteError),
+    /// A checkpoint, or the config of one.
     #[error(transparent)]
-    Model(CheckpointError),
+    Checkpoint(CheckpointError),
     /// A container.
     #[error(transparent)]
     Container(ContainerError),
-    /// A config of no legal checkpoint.
-    #[error("no checkpoint can be written of this config")]
-    #[non_exhaustive]
-    Unwritable {
-        /// What is wrong with it.
-        source: Box<CheckpointError>,
-    },
     /// A disk without enough room.
     #[error(
         "{} has {} free and {} are needed: make room, or ask for less",
@@ -165,9 +204,14 @@ impl Failure {
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
             Self::Checkpoint(error) => error.kind(),
-            Self::Model(error) => error.kind(),
+            Self::Written(error) => error.kind(),
+            #[cfg(feature = "engine")]
+            Self::Digests { .. } => ErrorKind::Corrupt,
+            #[cfg(feature = "engine")]
+            Self::Interrupted { .. } => ErrorKind::Cancelled,
+            #[cfg(feature = "engine")]
+            Self::ReadFile { .. } => ErrorKind::Transient,
             Self::Container(error) => error.kind(),
-            Self::Unwritable { source } => source.kind(),
             Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
                 ErrorKind::Transient
             }
@@ -266,13 +310,7 @@ impl From<slotstream::Error> for Failure {
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        Self::Checkpoint(error)
-    }
-}
-
-impl From<CheckpointError> for Failure {
-    fn from(error: CheckpointError) -> Self {
-        Self::Model(error)
+        Self::Written(error)
     }
 }
 
@@ -285,6 +323,12 @@ impl From<ContainerError> for Failure {
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Usage(error)
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
     }
 }
 

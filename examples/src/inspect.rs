@@ -3,9 +3,11 @@
 //! weights.
 
 mod checks;
+mod digests;
 mod report;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Parser;
 use slotstream::checkpoint::{Checkpoint, check_values};
@@ -17,6 +19,7 @@ use crate::console::parse;
 use crate::prompt::Room;
 use crate::{Console, Ended, EngineArguments, Failure, PromptArguments};
 use checks::Findings;
+use digests::Digests;
 use report::Report;
 
 /// Shows what a model folder holds, checks it, and plans the memory that running it would take.
@@ -32,6 +35,10 @@ pub struct Arguments {
     /// ninth of the files
     #[arg(long, help_heading = "Model")]
     pub values: bool,
+    /// Compare every file with a list of SHA-256 digests, as sha256sum prints them; after Ctrl-C
+    /// the same command goes on where it stopped
+    #[arg(long, value_name = "LIST", help_heading = "Model")]
+    pub sha256: Option<PathBuf>,
     /// A prompt to check: whether its tokens exist and fit.
     #[command(flatten)]
     pub prompt: PromptArguments,
@@ -81,6 +88,10 @@ fn examine(
     report: &mut Report,
     console: &Console<'_>,
 ) -> Result<(), Failure> {
+    if let Some(list) = &arguments.sha256 {
+        // First: a truncated file is the commonest reason for everything that follows.
+        Digests::read(list)?.verify(folder, &mut report.digests, console)?;
+    }
     let checkpoint = Checkpoint::open(folder).map_err(Error::from)?;
     report.describe(&checkpoint);
     let reader = open_reader(ReaderKind::Buffered, checkpoint.files()).map_err(Error::from)?;

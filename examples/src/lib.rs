@@ -8,6 +8,7 @@
 
 #[cfg(feature = "engine")]
 mod arguments;
+pub mod article;
 mod console;
 #[cfg(all(doctest, feature = "engine"))]
 mod documents;
@@ -21,6 +22,7 @@ pub mod inspect;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;
+mod policies;
 pub mod pool_view;
 #[cfg(feature = "engine")]
 mod prompt;

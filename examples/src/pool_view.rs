@@ -38,7 +38,7 @@ pub struct Arguments {
     /// A file of keys, one a line
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
-    /// The policy; opt knows the future
+    /// Eviction policy; --policies lists them
     #[arg(long, value_name = "NAME", default_value = "clock")]
     pub policy: String,
     /// The pool: 200, 30%, 16/layer or 1.5routes

@@ -1,17 +1,19 @@
 //! The `replay` example: what policies make of a trace.
 
 mod arguments;
+mod exact;
 mod extras;
+mod modelled;
 mod output;
+#[cfg(test)]
+mod recorded;
 mod source;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use slotstream_cache::{PoolCounters, parse_policy};
-use slotstream_replay::{
-    ExactReplay, ReplayError, Run, Simulation, TraceError, all_policies, curve,
-};
+use slotstream_cache::parse_policy;
+use slotstream_replay::{ReplayError, Simulation, all_policies, curve};
 
 use crate::console::parse;
 use crate::{Console, Ended, Failure};
@@ -20,8 +22,11 @@ use output::Output;
 use source::Source;
 pub(crate) use source::bundled_trace;
 
+/// Knows the future.
+const OPT: &str = "opt";
+
 /// Policies of a replay for which none was given: OPT, the engine's, and a few to compare with.
-const POLICIES: [&str; 7] = ["opt", "clock", "lru", "lfu", "s3fifo", "wtinylfu", "sieve"];
+const POLICIES: [&str; 7] = [OPT, "clock", "lru", "lfu", "s3fifo", "wtinylfu", "sieve"];
 
 /// Runs the example with these arguments, the program's name first.
 ///
@@ -39,30 +44,21 @@ pub fn run(
             expected: "table or json with --stats or --layers, which show several tables".into(),
         });
     }
+    if arguments.exact {
+        return exact::run(&arguments, console);
+    }
     let sources = Source::all(&arguments)?;
-    let policies = Policies::of(&arguments, &sources);
+    let policies = Policies::of(&arguments, &sources)?;
     let mut output = Output::new(&arguments, &sources);
     let sizes = sources.iter().map(|source| source.slots(&arguments).len());
     let total = sizes.sum::<usize>() * policies.names.len();
     let bar = console.bar(total as u64, "replays", false);
     for source in &sources {
         let simulation = simulation(&arguments, source, console)?;
-        let slots = source.slots(&arguments);
-        let points =
-            curve(&source.requests, &policies.names, &slots, &simulation, &|_| bar.inc(1))?;
-        for point in points {
-            let (policy, slots) = (point.policy, point.slots);
-            let Some(mut run) = policies.accept(point.outcome, &mut output)? else { continue };
-            let recorded = exact(source, &policy, slots, &arguments);
-            let is_exact = matches!(recorded, Some(Ok(_)));
-            match recorded {
-                Some(Ok(counters)) => run.counters = counters,
-                Some(Err(error)) => {
-                    output.note(&format!("{}: no exact replay", source.label), &error);
-                }
-                None => {}
-            }
-            output.run(source, &policy, slots, &run, is_exact);
+        if let Some(latency) = arguments.latency {
+            modelled::add(source, &policies, (&arguments, latency), console, &mut output)?;
+        } else {
+            simulate(source, &policies, (&arguments, &simulation), &|| bar.inc(1), &mut output)?;
         }
         output.ceiling(source, &simulation.ceiling(&source.requests)?);
     }
@@ -73,6 +69,34 @@ pub fn run(
     Ok(Ended::Done)
 }
 
+/// Replays the requests of a trace under all policies at all sizes; what was recorded of the same
+/// pool takes the place of a model.
+fn simulate(
+    source: &Source,
+    policies: &Policies,
+    (arguments, simulation): (&Arguments, &Simulation),
+    progress: &(dyn Fn() + Sync),
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let slots = source.slots(arguments);
+    let points = curve(&source.requests, &policies.names, &slots, simulation, &|_| progress())?;
+    for point in points {
+        let (policy, slots) = (point.policy, point.slots);
+        let Some(mut run) = policies.accept(point.outcome, output)? else { continue };
+        let recorded = exact::counters(source, &policy, slots, arguments);
+        let is_exact = matches!(recorded, Some(Ok(_)));
+        match recorded {
+            Some(Ok(counters)) => run.counters = counters,
+            Some(Err(error)) => {
+                output.note(&format!("{}: no exact replay", source.label), &error);
+            }
+            None => {}
+        }
+        output.row(source, &policy, slots, run.count(arguments.phases()), is_exact);
+    }
+    Ok(())
+}
+
 /// The policies to replay under.
 struct Policies {
     names: Vec<String>,
@@ -81,14 +105,30 @@ struct Policies {
 }
 
 impl Policies {
-    fn of(arguments: &Arguments, sources: &[Source]) -> Self {
+    fn of(arguments: &Arguments, sources: &[Source]) -> Result<Self, Failure> {
+        let mut policies = Self::asked(arguments, sources);
+        if arguments.latency.is_some() {
+            // It knows what will be demanded, not what will be forecast: it would be no bound.
+            if policies.named && policies.names.iter().any(|name| name == OPT) {
+                return Err(Failure::Option {
+                    option: "--policy",
+                    value: OPT.into(),
+                    expected: "policies that an engine can have with --latency".into(),
+                });
+            }
+            policies.names.retain(|name| name != OPT);
+        }
+        Ok(policies)
+    }
+
+    fn asked(arguments: &Arguments, sources: &[Source]) -> Self {
         if arguments.policy.iter().any(|name| name == "all") {
             return Self { names: all_policies(), named: false };
         }
         if !arguments.policy.is_empty() {
             return Self { names: arguments.policy.clone(), named: true };
         }
-        let known = |name: &&&str| **name == "opt" || parse_policy(name).is_ok();
+        let known = |name: &&&str| **name == OPT || parse_policy(name).is_ok();
         let mut names: Vec<String> =
             POLICIES.iter().filter(known).map(ToString::to_string).collect();
         // The recorded ones are what the others are compared with.
@@ -102,11 +142,11 @@ impl Policies {
     }
 
     /// The run; nothing when the pool was refused by a policy that nobody named.
-    fn accept(
+    fn accept<T>(
         &self,
-        outcome: Result<Run, ReplayError>,
+        outcome: Result<T, ReplayError>,
         output: &mut Output<'_>,
-    ) -> Result<Option<Run>, Failure> {
+    ) -> Result<Option<T>, Failure> {
         match outcome {
             Ok(run) => Ok(Some(run)),
             Err(error @ ReplayError::Pool { layer: None, .. }) if !self.named => {
@@ -134,22 +174,4 @@ fn simulation(
     }
     let simulation = Simulation::new(0).warm_up(arguments.warmup).cancel(console.cancel.clone());
     Ok(if source.keys { simulation.unfloored() } else { simulation })
-}
-
-/// When this is the recorded pool: what the recorded run counted, by its outcomes.
-fn exact(
-    source: &Source,
-    policy: &str,
-    slots: usize,
-    arguments: &Arguments,
-) -> Option<Result<PoolCounters, TraceError>> {
-    let recording = source.recording.as_ref()?;
-    let header = recording.header();
-    // Outcomes are of the whole run.
-    let same = header.slots > 0 && (header.slots, header.policy.as_str()) == (slots, policy);
-    (same && arguments.warmup == 0).then(|| {
-        let mut replay = ExactReplay::recorded(header)?;
-        let played = recording.play(&mut replay)?;
-        Ok(*replay.verify(&played)?.counters())
-    })
 }

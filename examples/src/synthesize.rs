@@ -153,8 +153,7 @@ fn write(
         }
     })?;
     bar.finish_and_clear();
-    let checkpoint = Checkpoint::open(unfinished.path())
-        .map_err(|source| Failure::Unwritable { source: Box::new(source) })?;
+    let checkpoint = Checkpoint::open(unfinished.path())?;
     unfinished.finish()?;
     Ok(checkpoint.files().len())
 }

@@ -48,7 +48,7 @@ pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
 pub use demand::Demand;
 pub use error::{CacheError, Unlawful};
 pub use policy::{
-    Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
+    Analogue, Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
     PerLayerCounts, PolicyInfo, PolicyNameError, PolicyOption, Random, S3Fifo, Sieve, Slru, TwoQ,
     WTinyLfu, parse_policy, policies, policy_names,
 };

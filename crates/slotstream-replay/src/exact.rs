@@ -155,7 +155,10 @@ impl<P: EvictionPolicy> ExactReplay<P> {
         if live == here {
             return Ok(pool);
         }
-        let (expected, found) = (format!("{here:?}"), format!("{live:?}"));
+        let [expected, found] = [(here, live), (live, here)].map(|(one, other)| {
+            let differ = one.differences(other).map(|(name, figure, _)| format!("{name} {figure}"));
+            differ.collect::<Vec<_>>().join(", ")
+        });
         Err(TraceError::Diverged { event, expected, found })
     }
 

@@ -1,5 +1,7 @@
 //! Knobs of a synthetic trace that reproduce the published summary of a real one.
 
+use std::ops::ControlFlow;
+
 use slotstream_core::Geometry;
 
 use crate::stats::top_share;
@@ -97,21 +99,25 @@ pub struct Fit {
 const TRIALS: usize = 90;
 
 /// Searches the three knobs whose trace comes closest to `target` (Nelder and Mead, 1965, from
-/// the best of a coarse grid). `progress` hears of every trial: its number, out of how many.
+/// the best of a coarse grid). `progress` hears of every trial: its number, out of how many; it
+/// ends the search by a break.
 ///
 /// # Errors
-/// [`ReplayError`] for a policy that is unknown or refuses its pool.
+/// [`ReplayError`] for a policy that is unknown or refuses its pool;
+/// [`ReplayError::Cancelled`] after a break.
 pub fn fit(
     geometry: Geometry,
     target: &Summary,
     seed: u64,
-    mut progress: impl FnMut(usize, usize),
+    mut progress: impl FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Fit, ReplayError> {
     let mut trials = 0;
     let mut trial = |knobs: [f64; 3]| -> Result<(f64, [f64; 3]), ReplayError> {
         let fit = attempt(geometry, target, seed, knobs)?;
         trials += 1;
-        progress(trials.min(TRIALS), TRIALS);
+        if progress(trials.min(TRIALS), TRIALS).is_break() {
+            return Err(ReplayError::Cancelled);
+        }
         Ok((fit.distance, knobs))
     };
     let mut grid = Vec::new();
@@ -199,6 +205,7 @@ mod tests {
         let fit = fit(geometry, &target, 1, |at, of| {
             heard += 1;
             assert!(at <= of);
+            ControlFlow::Continue(())
         })
         .expect("lawful");
         assert!(heard > 27);
@@ -206,5 +213,18 @@ mod tests {
         for (found, wanted) in fit.summary.rates.iter().zip(&target.rates) {
             assert!((found.hit_rate - wanted.hit_rate).abs() < 0.02, "{found:?} {wanted:?}");
         }
+    }
+
+    #[test]
+    fn a_search_ends_when_it_is_told_to() {
+        let geometry = Geometry::new(2, 16, 2).expect("legal");
+        let target = Summary::new(10, 20, 0.3, vec![Rate::new("clock", 8, 0.3)]);
+        let mut heard = 0;
+        let ended = fit(geometry, &target, 0, |at, _| {
+            heard = at;
+            if at < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        assert!(matches!(ended, Err(ReplayError::Cancelled)), "{ended:?}");
+        assert_eq!(heard, 3);
     }
 }

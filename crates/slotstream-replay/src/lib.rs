@@ -1,23 +1,41 @@
-//! Routing traces and their replay through the slot pool.
+//! Routing traces and their replay through the slot pool: what another policy or another pool would
+//! have hit.
 //!
-//! The requests of a run ([`Requests`]) are collected by anything that is told them as an
-//! [`EventSink`](slotstream_core::EventSink) is: a live engine, a trace file, an importer.
+//! - Requests come from a trace ([`Recording`] reads six formats, [`TraceWriter`] records a live
+//!   run), from a recipe ([`Synthetic`]), or from whatever tells them to an
+//!   [`EventSink`](slotstream_core::EventSink); in memory they are [`Requests`].
+//! - [`Simulation`] drives the engine's own pool through them under any policy, and [`curve`] many
+//!   policies at many sizes on all cores. [`Opt`] knows the future: no policy misses less often.
+//! - A recorded run is more than its requests: [`ExactReplay`] arrives at every counter of the live
+//!   pool, [`Modelled`] takes recorded forecasts to other pools. [`Shadows`] are ghost pools beside
+//!   a live engine.
+//! - [`Report`], [`Stats`], [`Detail`] and [`Chart`] show the results.
 //!
-//! It never reads a byte of a model and knows no tensor; it builds without candle.
+//! It reads no byte of a model, knows no tensor and builds without candle. It counts hits and misses
+//! and knows no clock: seconds follow from a disk's rate ([`bytes_a_token`] and its neighbours), not
+//! from a replay. It cannot tell what a model would have said: policies never change a token, so
+//! the requests are the same for all.
 //!
-//! # Example: two tokens of a one-layer model
+//! # Example: four policies at two sizes
 //! ```
-//! use slotstream_core::{EventSink, ExpertIdx, Geometry, LayerIdx, PassId, Phase, Routing, SessionId, Step};
-//! use slotstream_replay::Requests;
+//! use slotstream_core::Geometry;
+//! use slotstream_replay::{Phases, PoolSize, Simulation, Synthetic, curve};
 //!
-//! let mut requests = Requests::new(Geometry::new(1, 8, 2)?);
-//! for (pass, route) in [[3, 5], [5, 1]].into_iter().enumerate() {
-//!     let pass = PassId::new(pass as u64);
-//!     let step = Step { pass, phase: Phase::Decode, session: SessionId::new(0), position: 0, tokens: &[0] };
-//!     requests.on_step(&step);
-//!     requests.on_routing(&Routing::new(&step, LayerIdx::new(0), 2, &route.map(ExpertIdx::new), &[]));
+//! // 300 tokens of a model of 4 layers with 32 experts each, 2 a token.
+//! let model = Geometry::new(4, 32, 2)?;
+//! let requests = Synthetic::new(0.8, 1.0, 40.0)?.passes(300).requests(model);
+//!
+//! let policies = ["opt", "clock", "lru", "lfu:half-life=32"].map(str::to_owned);
+//! let slots = [PoolSize::Routes(2.0), PoolSize::Fraction(0.3)].map(|size| size.slots(&model));
+//! let counting = Simulation::new(0).warm_up(50);
+//! let mut rates = Vec::new();
+//! for point in curve(&requests, &policies, &slots, &counting, &|_| {})? {
+//!     let rate = point.outcome?.count(Phases::Decode).hit_rate();
+//!     println!("{:16} {:3} slots: {rate:.3?}", point.policy, point.slots);
+//!     rates.push(rate);
 //! }
-//! assert_eq!((requests.passes().len(), requests.lookups()), (2, 4));
+//! // They come by policy, then by size. Nobody beats OPT.
+//! assert!(rates.chunks(2).all(|rates_of| rates_of[0] <= rates[0] && rates_of[1] <= rates[1]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -7,7 +7,9 @@ use slotstream_core::{
     EventSink, EvictionPolicy, ExpertKey, LayerIdx, Origin, Outcome, Prediction, Routing, Step, Tap,
 };
 
+use crate::simulate::Tokens;
 use crate::trace::{PoolEnd, TraceError, TraceHeader};
+use crate::{Count, Phases};
 
 /// How a replay's figures came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +64,16 @@ pub struct Replayed {
     pub pool: PoolEnd,
     /// What became of forecast records.
     pub forecasts: ForecastCounts,
+    tokens: Tokens,
 }
 
 impl Replayed {
+    /// What was counted in these phases.
+    #[must_use]
+    pub fn count(&self, phases: Phases) -> Count {
+        Count::of(self.counters(), self.tokens, phases)
+    }
+
     /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &PoolCounters {
@@ -87,6 +96,9 @@ pub struct Modelled<P: EvictionPolicy = Box<dyn EvictionPolicy>> {
     /// Reservations, the oldest first.
     reserved: Vec<Reservation>,
     forecasts: ForecastCounts,
+    tokens: Tokens,
+    /// Passes that are not counted.
+    warm_up: u64,
     /// Slots of the recorded pool and of this one, at first.
     sizes: (usize, usize),
     event: u64,
@@ -126,9 +138,18 @@ impl<P: EvictionPolicy> Modelled<P> {
             visits: 0,
             reserved: Vec::new(),
             forecasts: ForecastCounts::default(),
+            tokens: Tokens::default(),
+            warm_up: 0,
             event: 0,
             error: None,
         })
+    }
+
+    /// The first `passes` passes fill the pool and are not counted.
+    #[must_use]
+    pub const fn warm_up(mut self, passes: u64) -> Self {
+        self.warm_up = passes;
+        self
     }
 
     /// The pool as it is now.
@@ -141,15 +162,26 @@ impl<P: EvictionPolicy> Modelled<P> {
     ///
     /// # Errors
     /// [`TraceError::Pool`] when the pool or the policy refused something.
-    pub fn finish(self) -> Result<Replayed, TraceError> {
-        match self.error {
-            Some(error) => Err(error),
-            None => Ok(Replayed {
-                mode: ReplayMode::Modelled { latency: self.latency },
-                pool: PoolEnd::of(&self.pool),
-                forecasts: self.forecasts,
-            }),
+    pub fn finish(mut self) -> Result<Replayed, TraceError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
+        if self.warm_up > 0 && self.passes <= self.warm_up {
+            self.begin_counting();
+        }
+        Ok(Replayed {
+            mode: ReplayMode::Modelled { latency: self.latency },
+            pool: PoolEnd::of(&self.pool),
+            forecasts: self.forecasts,
+            tokens: self.tokens,
+        })
+    }
+
+    /// The warm-up is over.
+    fn begin_counting(&mut self) {
+        self.pool.reset_counters();
+        self.forecasts = ForecastCounts::default();
+        self.tokens = Tokens::default();
     }
 
     fn attempt(&mut self, take: impl FnOnce(&mut Self) -> Result<(), CacheError>) {
@@ -171,7 +203,11 @@ impl<P: EvictionPolicy> Modelled<P> {
     }
 
     fn step(&mut self, step: &Step<'_>) -> Result<(), CacheError> {
+        if self.warm_up > 0 && self.passes == self.warm_up {
+            self.begin_counting();
+        }
         self.passes += 1;
+        self.tokens.add(step);
         let now = self.passes;
         self.forecasts.expired += self.give_up(|reservation| reservation.due.0 < now)?;
         self.pool.begin_step(step)

@@ -21,7 +21,7 @@ struct Row {
 }
 
 /// The columns of a report; `policy` to `hit_rate` never change place.
-const COLUMNS: [&str; 21] = [
+const COLUMNS: [&str; 23] = [
     "policy",
     "slots",
     "lookups",
@@ -43,6 +43,8 @@ const COLUMNS: [&str; 21] = [
     "hit_rate_low95",
     "hit_rate_high95",
     "gap_closed_min",
+    "gap_closed_low95",
+    "gap_closed_high95",
 ];
 
 impl Report {
@@ -146,7 +148,7 @@ impl Report {
 
     /// One row a policy and size over all traces, under the columns of [`table`](Self::table):
     /// sums of lookups, the mean hit rate of the traces with its bootstrap interval by `seed`,
-    /// and the mean and smallest share of the gap that was closed.
+    /// and the mean and smallest share of the gap that was closed, the mean with its interval.
     #[must_use]
     pub fn summary(&self, seed: u64) -> Figures {
         let mut table = Figures::new(COLUMNS);
@@ -174,6 +176,8 @@ impl Report {
                 Cell::share(rate.map(|rate| rate.low)),
                 Cell::share(rate.map(|rate| rate.high)),
                 Cell::share(gap.map(|gap| gap.min)),
+                Cell::share(gap.map(|gap| gap.low)),
+                Cell::share(gap.map(|gap| gap.high)),
             ]);
             table.push(cells);
         }

@@ -202,28 +202,26 @@ impl Simulation {
         };
         let mut pool = self.pool(requests, policy).map_err(|source| fail((0, None, source)))?;
         let mut calls = Calls::new(requests.geometry().experts());
-        let (mut prefill_tokens, mut decode_tokens) = (0, 0);
+        let mut tokens = Tokens::default();
         for pass in requests.passes() {
             if self.cancel.is_cancelled() {
                 return Err(ReplayError::Cancelled);
             }
             if pass.index() == self.warm_up {
                 pool.reset_counters();
-                (prefill_tokens, decode_tokens) = (0, 0);
+                tokens = Tokens::default();
             }
             let counted = pass.index() >= self.warm_up;
             replay(&pass, counted, &mut pool, &mut calls, observer).map_err(fail)?;
-            let step = pass.step();
-            let tokens =
-                if step.phase == Phase::Decode { &mut decode_tokens } else { &mut prefill_tokens };
-            *tokens += step.tokens.len() as u64;
+            tokens.add(&pass.step());
         }
         if requests.passes().len() <= self.warm_up {
             pool.reset_counters();
-            (prefill_tokens, decode_tokens) = (0, 0);
+            tokens = Tokens::default();
         }
-        let counters = *pool.counters();
-        Ok(Run { policy: name, slots: pool.slots(), counters, prefill_tokens, decode_tokens })
+        let (counters, slots) = (*pool.counters(), pool.slots());
+        let Tokens { prefill: prefill_tokens, decode: decode_tokens } = tokens;
+        Ok(Run { policy: name, slots, counters, prefill_tokens, decode_tokens })
     }
 
     /// What a pool of all records counts: first uses miss and nothing else does, so no pool of any
@@ -282,15 +280,35 @@ impl Run {
     /// What was counted in these phases.
     #[must_use]
     pub fn count(&self, phases: Phases) -> Count {
-        let mut count = Count { lookups: self.counters.decode, tokens: self.decode_tokens };
-        if phases == Phases::All {
-            count.add(&Count { lookups: self.counters.prefill, tokens: self.prefill_tokens });
-        }
-        count
+        let tokens = Tokens { prefill: self.prefill_tokens, decode: self.decode_tokens };
+        Count::of(&self.counters, tokens, phases)
+    }
+}
+
+/// Tokens of the passes that are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    pub(crate) prefill: u64,
+    pub(crate) decode: u64,
+}
+
+impl Tokens {
+    pub(crate) fn add(&mut self, step: &Step<'_>) {
+        let phase = if step.phase == Phase::Decode { &mut self.decode } else { &mut self.prefill };
+        *phase += step.tokens.len() as u64;
     }
 }
 
 impl Count {
+    /// What was counted in these phases.
+    pub(crate) fn of(counters: &PoolCounters, tokens: Tokens, phases: Phases) -> Self {
+        let mut count = Self { lookups: counters.decode, tokens: tokens.decode };
+        if phases == Phases::All {
+            count.add(&Self { lookups: counters.prefill, tokens: tokens.prefill });
+        }
+        count
+    }
+
     /// Adds the lookups of other passes.
     pub fn add(&mut self, other: &Self) {
         let (sum, more) = (&mut self.lookups, &other.lookups);

@@ -12,6 +12,7 @@ use slotstream::text::TextError;
 use slotstream::{Error, MemoryPlan};
 
 use super::checks::Findings;
+use super::digests::{self, DigestFigure};
 use crate::failure::ErrorFigure;
 use crate::figures::{count, table};
 use crate::{Failure, show_size};
@@ -25,6 +26,8 @@ pub(super) struct Report {
     error: Option<ErrorFigure>,
     config: Option<Config>,
     files: Vec<FileFigure>,
+    /// Files of `--sha256`.
+    pub(super) digests: Vec<DigestFigure>,
     /// Safetensors files that the index does not name.
     ignored_files: Vec<String>,
     ledger: Option<Ledger>,
@@ -147,6 +150,7 @@ impl Report {
             error: None,
             config: None,
             files: Vec::new(),
+            digests: Vec::new(),
             ignored_files: Vec::new(),
             ledger: None,
             findings: Findings::default(),
@@ -197,6 +201,7 @@ impl Report {
         }
         self.valid = match error {
             Failure::Engine(error) => of_request(error),
+            Failure::Digests { .. } => false,
             _ => true,
         };
         self.error = Some(ErrorFigure::new(error, error.kind()));
@@ -211,6 +216,7 @@ impl Report {
         for (title, body) in [
             ("config", self.config.as_ref().map(Config::text)),
             ("files", self.config.as_ref().map(|_| self.files_text())),
+            ("sha256", (!self.digests.is_empty()).then(|| digests::summary(&self.digests))),
             ("bytes by class", self.ledger.as_ref().map(ToString::to_string)),
             ("optional parts", self.config.as_ref().map(|_| self.optional_text())),
             ("n-gram layer", self.ngram.as_ref().map(Ngram::text)),

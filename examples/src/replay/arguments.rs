@@ -31,7 +31,27 @@ pub struct Arguments {
     /// Also replay the passes in random order: popularity stays, locality in time goes
     #[arg(long, help_heading = "Requests")]
     pub shuffle: bool,
-    /// Policies, or all [default: opt, clock and a few more]
+    /// Replay the recorded run itself, requests and outcomes, and compare every counter
+    #[arg(
+        long,
+        requires = "trace",
+        conflicts_with_all = [
+            "keys", "shuffle", "policy", "slots", "fractions", "per_layer", "routes", "warmup",
+            "phase", "record_bytes", "stats", "layers", "events", "plot", "latency",
+        ],
+        help_heading = "Requests"
+    )]
+    pub exact: bool,
+    /// Also replay recorded forecasts: their records arrive N layer visits later
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = visits,
+        conflicts_with_all = ["keys", "shuffle", "layers", "events"],
+        help_heading = "Requests"
+    )]
+    pub latency: Option<u64>,
+    /// Eviction policies, or all; --policies lists them [default: opt, clock and a few more]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Pool")]
     pub policy: Vec<String>,
     /// Sizes in slots
@@ -151,6 +171,10 @@ impl Arguments {
             Axis::MissRatio => Measure::MissRatio,
         }
     }
+}
+
+fn visits(text: &str) -> Result<u64, &'static str> {
+    text.trim().parse().map_err(|_| "a latency is a whole number of layer visits")
 }
 
 fn slots(text: &str) -> Result<PoolSize, String> {

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use slotstream_replay::{Chart, Figures, ReplayError, Report, Run};
+use slotstream_replay::{Chart, Count, Figures, ReplayError, Report, Run};
 
 use super::source::Source;
 use super::{Arguments, Format};
@@ -27,6 +27,8 @@ struct Head {
     label: String,
     about: String,
     ceiling: Option<f64>,
+    /// Slots of a token's route; of keys there are none.
+    route: Option<usize>,
 }
 
 /// A table beside the rows.
@@ -59,15 +61,14 @@ impl<'a> Output<'a> {
         }
     }
 
-    pub(super) fn run(
+    pub(super) fn row(
         &mut self,
         source: &Source,
         policy: &str,
         slots: usize,
-        run: &Run,
+        count: Count,
         exact: bool,
     ) {
-        let count = run.count(self.arguments.phases());
         let sum = &mut self.sums[usize::from(source.recording.is_none())];
         for report in [&mut self.report, sum] {
             report.push(&source.label, policy, slots, count, exact);
@@ -76,7 +77,9 @@ impl<'a> Output<'a> {
 
     /// All rows of a source were added; this is what a pool of all records would count.
     pub(super) fn ceiling(&mut self, source: &Source, run: &Run) {
+        let geometry = source.requests.geometry();
         self.traces.push(Head {
+            route: (!source.keys).then(|| geometry.layers() * geometry.top_k()),
             label: source.label.clone(),
             about: source.describe(),
             ceiling: run.count(self.arguments.phases()).hit_rate(),
@@ -87,7 +90,7 @@ impl<'a> Output<'a> {
         self.sections.push(section);
     }
 
-    /// Something that the user should know, with all its causes; said once.
+    /// An error that is none of the user's, with all its causes.
     pub(super) fn note(&mut self, what: &str, error: &dyn Error) {
         let mut note = format!("{what}: {error}");
         let mut cause = error.source();
@@ -95,6 +98,11 @@ impl<'a> Output<'a> {
             note += &format!(": {why}");
             cause = why.source();
         }
+        self.say(note);
+    }
+
+    /// Something that the user should know, said once.
+    pub(super) fn say(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
@@ -120,6 +128,12 @@ impl<'a> Output<'a> {
             .measure(self.arguments.measured())
             .logarithmic(self.arguments.log)
             .ceiling((!ceilings.is_empty()).then_some(mean));
+        let mut routes = self.traces.iter().map(|head| head.route);
+        if let Some(Some(route)) = routes.next()
+            && routes.all(|other| other == Some(route))
+        {
+            chart = chart.routes_of(route);
+        }
         let [plain, mixed] = &self.sums;
         for (report, ending) in [(plain, ""), (mixed, " shuffled")] {
             for (policy, points) in report.curves() {
@@ -180,10 +194,6 @@ impl<'a> Output<'a> {
     }
 
     fn json(&self) -> Value {
-        let rows = |table: &Figures| -> Value {
-            // The library writes it; it is JSON.
-            serde_json::from_str(&table.json()).unwrap_or_default()
-        };
         let traces = self.traces.iter().map(
             |head| json!({ "trace": head.label, "about": head.about, "ceiling": head.ceiling }),
         );
@@ -201,6 +211,12 @@ impl<'a> Output<'a> {
             "notes": self.notes,
         })
     }
+}
+
+/// The rows of a table as JSON objects.
+pub(super) fn rows(table: &Figures) -> Value {
+    // The library writes it; it is JSON.
+    serde_json::from_str(&table.json()).unwrap_or_default()
 }
 
 /// The rows of one trace as text, without what is said above them or can be divided out.

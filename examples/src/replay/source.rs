@@ -106,7 +106,7 @@ pub(crate) fn bundled_trace() -> PathBuf {
 }
 
 /// A file's name without its endings.
-fn label(path: &Path) -> String {
+pub(super) fn label(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned()

@@ -49,9 +49,8 @@ impl Shape {
             }
             check_ngram(text)?;
         }
-        let wrong = |source| Failure::Unwritable { source: Box::new(source) };
-        let legal = TextConfig::from_json(path, config.to_string().as_bytes()).map_err(wrong)?;
-        let tensors = expected_tensors(&legal).map_err(wrong)?;
+        let legal = TextConfig::from_json(path, config.to_string().as_bytes())?;
+        let tensors = expected_tensors(&legal)?;
         drop_overrides(&mut config, &tensors);
         Ok(Self {
             layers: legal.num_hidden_layers,

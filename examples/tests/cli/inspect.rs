@@ -1,13 +1,15 @@
 //! `inspect`: both fixtures, damaged folders, plans.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
-use slotstream_examples::Ended;
+use slotstream_core::CancelToken;
 use slotstream_examples::inspect::run;
+use slotstream_examples::{Console, Ended};
 
-use super::{assert_user_error, bundled, fixture, last_object, output};
+use super::{assert_user_error, bundled, fixture, last_object, output, utf8};
 
 fn inspected(folder: &Path, flags: &[&str]) -> Value {
     let model = folder.to_str().expect("UTF-8");
@@ -154,4 +156,122 @@ fn every_mistake_is_named() {
     ] {
         assert_user_error(run, arguments, words);
     }
+}
+
+/// A copy of the bundled model, and the digests of its files as coreutils sees them.
+fn listed() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let parent = tempfile::tempdir().unwrap();
+    let (model, list) = (parent.path().join("model"), parent.path().join("list"));
+    fs::create_dir(&model).unwrap();
+    for entry in fs::read_dir(bundled()).unwrap().map(Result::unwrap) {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
+        }
+    }
+    let names = fs::read_dir(&model).unwrap().map(|entry| entry.unwrap().file_name());
+    let sums = Command::new("sha256sum").current_dir(&model).args(names).output().unwrap();
+    assert!(sums.status.success());
+    fs::write(&list, [b"# digests\n\n", &sums.stdout[..]].concat()).unwrap();
+    (parent, model, list)
+}
+
+#[test]
+fn digests_are_those_of_coreutils() {
+    let (_parent, model, list) = listed();
+    let flags = ["--sha256", utf8(&list)];
+    let object = inspected(&model, &flags);
+    let digests = object["digests"].as_array().expect("a list");
+    assert!(digests.len() > 10 && object["valid"] == true);
+    for digest in digests {
+        assert_eq!((&digest["state"], &digest["resumed"]), (&"same".into(), &false.into()));
+        assert_eq!(digest["expected"], digest["found"]);
+    }
+    assert!(!list.with_extension("verified").exists(), "nothing is left to resume");
+    // The form of `sha256sum --binary`, from another folder, in capitals.
+    let text = fs::read_to_string(&list).unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once("  "));
+    let other: String =
+        lines.map(|(sum, name)| format!("{} *./{name}\r\n", sum.to_uppercase())).collect();
+    fs::write(&list, other).unwrap();
+    assert_eq!(inspected(&model, &flags)["digests"], object["digests"]);
+    let (text, _) = output(run, &["--model", utf8(&model), "--sha256", utf8(&list)]);
+    assert!(text.contains("\nsha256\n  14 of 14 files have the digest listed, "), "{text}");
+}
+
+#[test]
+fn a_truncated_and_a_missing_file_are_named_and_the_rest_is_not_read_again() {
+    let (_parent, model, list) = listed();
+    let shard = model.join("model-00003.safetensors");
+    let whole = fs::read(&shard).unwrap();
+    fs::write(&shard, &whole[..whole.len() - 1]).unwrap();
+    fs::remove_file(model.join("generation_config.json")).unwrap();
+    let flags = ["--model", utf8(&model), "--json", "--sha256", utf8(&list)];
+    let (text, result) = output(run, &flags);
+    let error = result.expect_err("damaged");
+    assert_eq!(error.exit_code(), 1);
+    let words = error.to_string();
+    assert!(words.starts_with("2 of 14 files are not those of "), "{words}");
+    assert!(words.contains("model-00003.safetensors has 4,218,255 bytes with digest "), "{words}");
+    assert!(words.contains("generation_config.json is missing"), "{words}");
+    let object = last_object(&text);
+    assert_eq!((&object["valid"], &object["config"]), (&false.into(), &Value::Null));
+    // Repaired, only these two are read.
+    fs::write(&shard, &whole).unwrap();
+    fs::copy(bundled().join("generation_config.json"), model.join("generation_config.json"))
+        .unwrap();
+    let object = inspected(&model, &flags[3..]);
+    let read =
+        object["digests"].as_array().expect("a list").iter().filter(|d| d["resumed"] == false);
+    let mut read: Vec<&str> = read.filter_map(|digest| digest["file"].as_str()).collect();
+    read.sort_unstable();
+    assert_eq!(read, ["generation_config.json", "model-00003.safetensors"]);
+    // What was noted of a file that has changed since does not count.
+    fs::write(&shard, &whole[..10]).unwrap();
+    assert!(output(run, &flags).1.is_err());
+    fs::write(&shard, &whole).unwrap();
+    inspected(&model, &flags[3..]);
+}
+
+#[test]
+fn digests_that_were_interrupted_go_on() {
+    let (parent, model, list) = listed();
+    let notes = parent.path().join("list.verified");
+    let mut shown = Vec::new();
+    let mut console = Console::new(&mut shown);
+    console.cancel = CancelToken::new();
+    console.cancel.cancel();
+    let flags = ["inspect", "--model", utf8(&model), "--sha256", utf8(&list)];
+    let ended = run(flags.into_iter().map(Into::into), &mut console);
+    assert!(matches!(ended, Ok(Ended::Interrupted)), "{ended:?}");
+    assert!(String::from_utf8(shown).unwrap().ends_with("valid as far as it was looked at\n"));
+    assert!(!notes.exists());
+    // Notes that a kill cut, or of somebody else, are as if they were not there.
+    fs::write(&notes, "{\"file\":\"config.json\",\"bytes\":1,\n\0\n{}\n").unwrap();
+    let object = inspected(&model, &["--sha256", utf8(&list)]);
+    assert!(object["digests"].as_array().unwrap().iter().all(|d| d["resumed"] == false));
+    assert!(!notes.exists());
+}
+
+#[test]
+fn lists_of_digests_that_are_none() {
+    let parent = tempfile::tempdir().unwrap();
+    let list = parent.path().join("list");
+    let sum = "a".repeat(64);
+    for (text, words) in [
+        (String::new(), "line 1: expected at least one line"),
+        ("# nothing\n".to_owned(), "at least one line"),
+        ("config.json\n".to_owned(), "line 1: expected 64 hexadecimal digits, two spaces"),
+        (format!("\n{}  config.json\n", &sum[1..]), "line 2: expected 64 hexadecimal digits first"),
+        (format!("{}g  config.json\n", &sum[1..]), "64 hexadecimal digits first"),
+        (format!("{sum}  ../config.json\n"), "a file within the model folder"),
+        (format!("{sum}  /etc/passwd\n"), "a file within the model folder"),
+        (format!("{sum}  \n"), "64 hexadecimal digits, two spaces"),
+        (format!("{sum}  a\n{sum} *a\n"), "line 2: expected every file once"),
+    ] {
+        fs::write(&list, &text).unwrap();
+        assert_user_error(run, &["--sha256", utf8(&list)], words);
+    }
+    fs::write(&list, [0xff, 0xfe]).unwrap();
+    assert_user_error(run, &["--sha256", utf8(&list)], "cannot be read as text");
+    assert_user_error(run, &["--sha256", "no/such/list"], "no/such/list");
 }

@@ -81,6 +81,10 @@ fn errors_go_to_standard_error_with_their_code() {
         let child = started(name, &["--help"]);
         assert_eq!(child.status.code(), Some(0));
         assert!(text(&child.stdout).contains("--model <DIR>"), "{name}");
+        let listed = started(name, &["--policies"]);
+        let (code, list) = (listed.status.code(), text(&listed.stdout));
+        // `inspect` has the flags of an engine, too.
+        assert!(code == Some(0) && list.contains("\n  lfu: "), "{name}: {list}");
     }
 }
 

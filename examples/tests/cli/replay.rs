@@ -112,6 +112,11 @@ fn a_recorded_run_is_replayed_exactly() {
     let others = rows.iter().filter(|row| row["policy"] != "layer-local:lru");
     assert!(others.clone().count() > 1);
     assert!(others.into_iter().all(|row| row["replay"] == "modelled" && row["slots"] == "40"));
+    let exact = shown(&["--trace", file, "--exact", "--format", "csv"]);
+    assert!(exact.contains(&format!(",exact,decode_hits,{0},{0}\n", own["hits"])), "{exact}");
+    // Nothing was forecast, so the model is the simulation.
+    let flags = ["--trace", file, "--policy", "lru,lfu", "--format", "csv"];
+    assert_eq!(shown(&[&flags[..], &["--latency", "3"]].concat()), shown(&flags));
     // The record's size comes from the trace.
     let number = |name: &str| own[name].parse::<f64>().expect("a number");
     assert!((number("mb_per_token") - number("misses_per_token") * 0.027_648).abs() < 1e-5);

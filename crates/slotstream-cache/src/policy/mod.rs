@@ -1,5 +1,6 @@
 //! The built-in eviction policies. Deterministic, and free of allocation after `bind`.
 
+mod analogue;
 mod arc;
 mod by_layer;
 mod clock;
@@ -26,6 +27,7 @@ mod two_q;
 mod visits;
 mod w_tiny_lfu;
 
+pub use analogue::Analogue;
 pub use arc::Arc;
 pub use clock::Clock;
 pub use cyclic::Cyclic;

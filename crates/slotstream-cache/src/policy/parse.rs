@@ -7,7 +7,7 @@ use slotstream_core::{ErrorKind, EvictionPolicy};
 use super::options::{Given, Options, PolicyOption, described};
 use super::per_layer::Schedule;
 use super::{
-    Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
+    Analogue, Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
     PerLayerCounts, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu,
 };
 
@@ -108,6 +108,12 @@ const KNOWN: &[Known] = &[
         about: "the record that its layer's tokens have used least of late",
         make: Plain(|given| own(given, Lfu::new())),
         options: described::<Lfu>,
+    },
+    Known {
+        name: "analogue",
+        about: "the record that tokens like this one, and what followed them, used least",
+        make: Plain(|given| own(given, Analogue::new())),
+        options: described::<Analogue>,
     },
     Known {
         name: "least-stale",

@@ -18,6 +18,8 @@ fn built_in_policies_are_lawful() {
     // With options that make much happen in a short run.
     for name in [
         "lfu:half-life=0.5",
+        "analogue:window=1",
+        "analogue:window=3+half-life=0.5",
         "slru:protected=1",
         "2q:in=0+out=3",
         "lirs:hir=0.4+stack=1",

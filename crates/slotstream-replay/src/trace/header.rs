@@ -170,6 +170,19 @@ impl PoolEnd {
         let (slots, content) = (pool.slots(), content.finalize());
         Self { slots, content, counters: *pool.counters() }
     }
+
+    /// Everything that it holds, by name: slots, the checksum, every counter.
+    pub fn figures(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counters = fields(&mut self.counters).map(|counter| *counter);
+        let pool = [("slots", self.slots as u64), ("content", self.content.into())];
+        pool.into_iter().chain(COUNTERS.into_iter().zip(counters))
+    }
+
+    /// What the two hold differently: name, figure here, figure in `other`.
+    pub fn differences(self, other: Self) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let pairs = self.figures().zip(other.figures());
+        pairs.filter(|(here, there)| here != there).map(|((name, a), (_, b))| (name, a, b))
+    }
 }
 
 /// The end mark of a trace.
@@ -181,6 +194,34 @@ pub struct TraceEnd {
     /// The recorded pool, when the recording was told.
     pub pool: Option<PoolEnd>,
 }
+
+/// The names of [`fields`].
+const COUNTERS: [&str; 24] = [
+    "prefill_hits",
+    "prefill_misses",
+    "prefill_adopted",
+    "prefill_pending",
+    "prefill_token_lookups",
+    "prefill_token_hits",
+    "decode_hits",
+    "decode_misses",
+    "decode_adopted",
+    "decode_pending",
+    "decode_token_lookups",
+    "decode_token_hits",
+    "claims_demand",
+    "claims_prefetch",
+    "claims_prompt",
+    "claims_warm_start",
+    "claims_other",
+    "published",
+    "read_failed",
+    "withdrawn",
+    "discarded",
+    "evicted",
+    "shrunk",
+    "cleared",
+];
 
 /// Every counter, in the order of the format.
 fn fields(counters: &mut PoolCounters) -> [&mut u64; 24] {

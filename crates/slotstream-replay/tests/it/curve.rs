@@ -87,7 +87,9 @@ fn charts_name_what_they_show() {
     chart.push("clock", &[(20, 0.31), (10, 0.12), (40, 0.5)]);
     chart.push("opt", &[(10, 0.4), (20, 0.6), (40, 0.8)]);
     let svg = chart.svg().unwrap();
-    for words in ["a &lt; b &amp; c", "clock", "opt", "slots", "hit rate, %", "first uses only"] {
+    for words in
+        ["a &lt; b &amp; c", "clock", "opt", "pool, slots", "hit rate, %", "first uses only"]
+    {
         assert!(svg.contains(words), "{words} in {svg}");
     }
     let at = |name: &str| svg.find(&format!("\n{name}\n")).expect(name);
@@ -95,6 +97,11 @@ fn charts_name_what_they_show() {
     let misses = chart.clone().measure(Measure::MissRatio).logarithmic(false).svg().unwrap();
     assert!(misses.contains("miss ratio, %"));
     assert_ne!(misses, svg);
+    let at = |name: &str| misses.find(&format!("\n{name}\n")).expect(name);
+    assert!(at("clock") < at("opt"), "the legend goes from the top to the bottom");
+    assert!(!svg.contains("token routes"));
+    let routes = chart.clone().routes_of(8).svg().unwrap();
+    assert!(routes.contains("pool, token routes of 8 slots") && routes.contains("pool, slots"));
     let empty = Chart::new("").svg().unwrap_err();
     assert_eq!(empty.kind(), ErrorKind::User);
     // One size is drawn as well.
@@ -103,4 +110,13 @@ fn charts_name_what_they_show() {
     for logarithmic in [false, true] {
         assert!(one.clone().logarithmic(logarithmic).svg().unwrap().contains("lru"));
     }
+    // The page grows with the legend.
+    let mut many = Chart::new("many");
+    (0..60).for_each(|number| many.push(&format!("policy-{number}"), &[(7, 0.1), (9, 0.2)]));
+    let svg = many.svg().unwrap();
+    let height = svg.split("height=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let height: f64 = height.and_then(|text| text.parse().ok()).expect("a height");
+    let last = svg.split("policy-59").next().and_then(|text| text.rsplit(" y=\"").next());
+    let last: f64 = last.and_then(|text| text.split('"').next()?.parse().ok()).expect("a place");
+    assert!(last < height, "{last} of {height}");
 }

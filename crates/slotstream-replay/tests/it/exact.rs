@@ -6,8 +6,8 @@ use slotstream_core::{
     SlotView,
 };
 use slotstream_replay::{
-    Event, ExactReplay, Modelled, PoolEnd, Recording, TraceError, TraceOptions, TraceReader,
-    TraceWriter,
+    Event, ExactReplay, Modelled, Phases, PoolEnd, Recording, Simulation, TraceError, TraceOptions,
+    TraceReader, TraceWriter,
 };
 
 use crate::engine::{CALM, Engine, Habits, WILD};
@@ -226,4 +226,53 @@ fn forecasts_arrive_after_their_latency() {
     assert!(soon.adopted > 20 && soon.late == 0 && soon.expired > 20, "{soon:?}");
     assert!(never.adopted == 0 && never.late > 20, "{never:?}");
     assert_eq!(soon.reserved, never.reserved);
+}
+
+#[test]
+fn a_model_counts_as_a_simulation_does_after_a_warm_up() {
+    let (bytes, ..) = record("lru", 7, (1, CALM), 300, false);
+    let recording = Recording::from_bytes("memory", &bytes[..]).expect("whole");
+    let requests = recording.requests().expect("whole");
+    for warm_up in [0, 1, 120, 299, 300, 400] {
+        let policy = parse_policy("clock").expect("known");
+        let simulation = Simulation::new(9).warm_up(warm_up);
+        let run = simulation.run(&requests, policy).expect("a lawful policy");
+        let policy = parse_policy("clock").expect("known");
+        let model = Modelled::new(recording.header(), 9, policy, 3).expect("legal");
+        let mut model = model.warm_up(warm_up as u64);
+        recording.play(&mut model).expect("whole");
+        let model = model.finish().expect("runs");
+        assert_eq!(*model.counters(), run.counters, "{warm_up}");
+        for phases in [Phases::Decode, Phases::All] {
+            assert_eq!(model.count(phases), run.count(phases), "{warm_up}");
+        }
+        assert_eq!(run.count(Phases::All).tokens > 0, warm_up < 300);
+    }
+}
+
+#[test]
+fn what_differs_at_the_end_is_named() {
+    let (bytes, end, _) = record("lru", 7, (1, CALM), 60, false);
+    let figures: Vec<_> = end.figures().collect();
+    assert_eq!(figures.len(), 26);
+    assert_eq!(figures[0], ("slots", 7));
+    let value = |name: &str| figures.iter().find(|figure| figure.0 == name).expect(name).1;
+    let counters = &end.counters;
+    assert_eq!(value("decode_hits"), counters.decode.hits);
+    assert_eq!(value("prefill_token_hits"), counters.prefill.token_hits);
+    assert_eq!(value("claims_demand"), counters.claims.demand);
+    assert_eq!((value("evicted"), value("cleared")), (counters.evicted, counters.cleared));
+    assert_eq!(end.differences(end).count(), 0);
+    // The same run, of which somebody says otherwise.
+    let mut told = end;
+    told.counters.evicted += 2;
+    let expected = vec![("evicted", counters.evicted, counters.evicted + 2)];
+    assert_eq!(end.differences(told).collect::<Vec<_>>(), expected);
+    let reader = TraceReader::new(&bytes[..], "memory").expect("whole");
+    let mut replay = ExactReplay::recorded(reader.header()).expect("a built-in policy");
+    let mut played = reader.play(&mut replay).expect("whole");
+    played.end.as_mut().expect("an end").pool = Some(told);
+    let error = replay.verify(&played).expect_err("they differ").to_string();
+    let words = format!("expected evicted {0}, found evicted {1}:", expected[0].1, expected[0].2);
+    assert!(error.contains(&words), "{error}");
 }

@@ -2,13 +2,14 @@
 
 use std::error::Error;
 
-use slotstream_cache::{CacheError, Clock, Lru, SlotPool};
+use proptest::prelude::*;
+use slotstream_cache::{CacheError, Clock, Lru, SlotPool, parse_policy};
 use slotstream_core::{
     ErrorKind, EvictionPolicy, ExpertKey, Geometry, Incoming, LayerIdx, Origin, SlotId, SlotView,
 };
 use slotstream_replay::{Call, Observer, Phases, ReplayError, Simulation};
 
-use crate::support::requests;
+use crate::support::{Visit, passes, requests};
 
 fn geometry() -> Geometry {
     Geometry::new(2, 6, 2).unwrap()
@@ -75,6 +76,75 @@ fn small_pools_run_in_waves() {
     assert_eq!(sizes.0, [2, 1, 2, 2, 2, 2, 2, 2, 2]);
     assert_eq!(sizes.1, [0, 1, 2]);
     assert_eq!(run.count(Phases::All).lookups(), 17);
+}
+
+/// Prompts of four experts in three slots, a token behind each: waves go by id, hits of a wave come
+/// before its misses, and the last wave's victim is what the wave before used first.
+#[test]
+fn waves_are_counted_by_hand() {
+    let visits = [vec![0, 1, 2, 3], vec![3, 0], vec![2, 5, 3, 1], vec![2, 1]];
+    let passes: Vec<Vec<Visit>> = visits.into_iter().map(|ids| vec![(0, ids)]).collect();
+    let requests = requests(Geometry::new(1, 6, 2).unwrap(), &passes);
+    let simulation = Simulation::new(3).unfloored();
+    let run = simulation.run(&requests, Lru::new()).unwrap();
+    let (prefill, decode) = (&run.counters.prefill, &run.counters.decode);
+    // 0 to 3 are new and push out 0; the second prompt finds 2 and 3, not 1 and 5.
+    assert_eq!((prefill.hits, prefill.misses), (2, 6));
+    assert_eq!((prefill.token_lookups, prefill.token_hits), (8, 2));
+    // 3, not 0; then 1, not 2, which made room for 5.
+    assert_eq!((decode.hits, decode.misses), (2, 2));
+    assert_eq!((run.prefill_tokens, run.decode_tokens), (4, 2));
+    assert_eq!(run.counters.evicted, 5);
+    let warm = simulation.warm_up(1).run(&requests, Lru::new()).unwrap();
+    assert_eq!((warm.counters.prefill.hits, warm.counters.prefill.misses), (2, 2));
+    assert_eq!((warm.prefill_tokens, warm.counters.decode), (2, *decode));
+}
+
+#[test]
+fn who_looks_on_is_told_when_counting_begins() {
+    #[derive(Default)]
+    struct Counted(Vec<(usize, bool)>);
+    impl<P: EvictionPolicy> Observer<P> for Counted {
+        fn on_call(&mut self, call: &Call<'_>, pool: &SlotPool<P>) {
+            assert_eq!(pool.running(), None, "the call is over");
+            self.0.push((call.pass, call.counted));
+        }
+    }
+    let mut told = (Counted::default(), Some(Counted::default()));
+    let simulation = Simulation::new(12).warm_up(2);
+    let run = simulation.run_with(&small(), Lru::new(), &mut told).unwrap();
+    let expected: Vec<(usize, bool)> = (0..8).map(|at| (at / 2, at / 2 >= 2)).collect();
+    assert_eq!(told.0.0, expected);
+    assert_eq!(told.1.map(|told| told.0), Some(expected));
+    // All records fit, so nothing can do better.
+    assert_eq!(simulation.ceiling(&small()).unwrap().counters, run.counters);
+}
+
+/// Looks at the pool during its calls, which go another way through it.
+struct InFlight;
+
+impl<P: EvictionPolicy> Observer<P> for InFlight {
+    const IN_FLIGHT: bool = true;
+    fn on_call(&mut self, _call: &Call<'_>, _pool: &SlotPool<P>) {}
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn looking_at_running_calls_changes_nothing(
+        passes in passes((2, 12, 3), 4, 40),
+        slots in 1_usize..24,
+        warm_up in 0_usize..20,
+        policy in prop::sample::select(vec!["clock", "lru", "lfu", "s3fifo", "lirs"]),
+    ) {
+        let requests = requests(Geometry::new(2, 12, 3).unwrap(), &passes);
+        let simulation = Simulation::new(slots).unfloored().warm_up(warm_up);
+        let policy = || parse_policy(policy).expect("known");
+        let plain = simulation.run(&requests, policy()).unwrap();
+        let watched = simulation.run_with(&requests, policy(), &mut InFlight).unwrap();
+        prop_assert_eq!(plain, watched);
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Weights<'_> {
         let name = tensor.name.as_str();
         match (tensor.dtype, self.routers) {
             (Dtype::I64, _) => write_constants(name, self.constants, out),
-            (Dtype::U32, _) => write_bits(Random::of(self.seed, name), tensor.len, out),
+            (Dtype::U32, _) => write_words(Random::of(self.seed, name), tensor.len, out),
             (_, Some(skew)) if name.ends_with(".mlp.gate.weight") => {
                 let rows = skew.rows(name, self.seed);
                 write_floats(tensor, self.seed, Some(&rows), out)
@@ -58,14 +58,14 @@ impl Weights<'_> {
     }
 }
 
-/// Writes random bits, a chunk at a time: they are nearly all of a checkpoint.
-fn write_bits(mut random: Random, len: u64, out: &mut dyn Write) -> std::io::Result<()> {
+/// Writes random words, a chunk at a time: they are nearly all of a checkpoint.
+fn write_words(mut random: Random, len: u64, out: &mut dyn Write) -> std::io::Result<()> {
     let mut chunk = [0; 1 << 15];
     let mut left = len;
     while left > 0 {
         let now = left.min(chunk.len() as u64) as usize;
-        for word in chunk[..now].chunks_mut(8) {
-            word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
+        for word in chunk[..now].chunks_exact_mut(4) {
+            word.copy_from_slice(&((random.next() >> 32) as u32).to_le_bytes());
         }
         out.write_all(&chunk[..now])?;
         left -= now as u64;

@@ -1,16 +1,19 @@
 //! The policies of this job against naive models: whole histories, sweeps over everything.
 
+mod analogue;
 mod naive;
 
 use proptest::prelude::*;
 use slotstream_cache::{
-    Cyclic, HotPin, LayerLocal, LeastStale, Lfu, Lru, PerLayer, PerLayerCounts, Random,
+    Analogue, Cyclic, Ensured, HotPin, LayerLocal, LeastStale, Lfu, Lru, PerLayer, PerLayerCounts,
+    Random, SlotPool,
 };
 
 use slotstream_core::*;
 
 use crate::oracles::play::{Twins, events, play, play_one_layer};
-use crate::support::{Heard, Scribe, geometry, key, step, take};
+use crate::support::{Heard, Scribe, experts, geometry, key, layer, step, take};
+use analogue::NaiveAnalogue;
 use naive::{Naive, Rule};
 
 proptest! {
@@ -30,6 +33,19 @@ proptest! {
         play(&events, Twins(counts, Naive::new(Rule::PerLayerCounts(2, 3))));
     }
 
+    #[test]
+    fn analogue_equals_its_naive_model(events in events(), passes in passes()) {
+        for (window, half_life) in [(2048, 16.0), (5, 0.5), (1, 100.0)] {
+            let twins = || {
+                let naive = NaiveAnalogue::new(window as usize, half_life);
+                Twins(Analogue::with(window, half_life), naive)
+            };
+            play(&events, twins());
+            play_one_layer(&events, twins());
+            converse(&passes, twins());
+        }
+    }
+
     /// A combinator hands on everything that the policy inside lives on.
     #[test]
     fn combinators_tell_the_policy_inside(events in events()) {
@@ -40,6 +56,48 @@ proptest! {
         let lfu = PerLayerCounts::with(Lfu::new(), 1, 1);
         play_one_layer(&events, Twins(lfu, Lfu::new()));
     }
+}
+
+/// A pass of a session: for each token its id, and in each of four layers two experts of eight.
+type Turn = (u32, Vec<(u32, Vec<u16>)>);
+
+/// Sessions by turns, whose tokens mostly choose as other tokens of the same id.
+fn passes() -> impl Strategy<Value = Vec<Turn>> {
+    let token = (0..4_u32, proptest::collection::vec(0..24_u16, 4)).prop_map(|(id, dice)| {
+        let habit = |at: usize| (id as u16 * 5 + at as u16 * 3) % 8;
+        let own = dice.into_iter().enumerate();
+        (id, own.map(|(at, die)| if die < 8 { die } else { habit(at) }).collect())
+    });
+    let rows = prop_oneof![6 => proptest::collection::vec(token.clone(), 1), 1 => proptest::collection::vec(token, 0..12)];
+    proptest::collection::vec((0..3_u32, rows), 1..80)
+}
+
+fn converse(passes: &[Turn], policy: impl EvictionPolicy) {
+    let mut pool = SlotPool::new(geometry(4, 8, 2), 9, policy).unwrap();
+    let mut out = Ensured::new();
+    for (pass, (session, rows)) in passes.iter().enumerate() {
+        let tokens: Vec<u32> = rows.iter().map(|(id, _)| *id).collect();
+        let session = SessionId::new((*session).into());
+        let step = Step { session, ..step(pass as u64, &tokens) };
+        pool.begin_step(&step).unwrap();
+        for of in 0..4 {
+            let route = |(_, first): &(u32, Vec<u16>)| {
+                let first = first[usize::from(of)];
+                experts(&[first, (first + 1) % 8])
+            };
+            let ids: Vec<ExpertIdx> = rows.iter().flat_map(route).collect();
+            pool.routing(&Routing::new(&step, layer(of), 2, &ids, &[])).unwrap();
+            let mut distinct = ids.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            for wave in distinct.chunks(8) {
+                pool.ensure(layer(of), wave, Phase::Decode, &mut out).unwrap();
+                pool.publish_all(&mut out).unwrap();
+                pool.release();
+            }
+        }
+    }
+    pool.validate().unwrap();
 }
 
 /// What the oracles do not see: admissions, forecasts, sizes, resets and states.
