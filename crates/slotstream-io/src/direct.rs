@@ -55,6 +55,12 @@ impl DirectOptions {
         self
     }
 
+    /// The most bytes that the bounce pages take, for a memory plan.
+    #[must_use]
+    pub fn planned_bytes(self) -> u64 {
+        self.scratch().map_or(0, |pool| pool.max_bytes())
+    }
+
     fn scratch(self) -> Result<ScratchPool, IoError> {
         // Two blocks: a step that begins inside one still brings bytes.
         let len = self.page_len.max(2 * SLOT_ALIGNMENT);

@@ -77,6 +77,14 @@ macro_rules! hand_on {
             self.inner.check_unchanged()
         }
 
+        fn file_len(&self, file: slotstream_core::FileId) -> Option<u64> {
+            self.inner.file_len(file)
+        }
+
+        fn held_bytes(&self) -> u64 {
+            self.inner.held_bytes()
+        }
+
         fn path(&self, file: slotstream_core::FileId) -> Option<&std::path::Path> {
             self.inner.path(file)
         }

@@ -13,7 +13,7 @@ use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
 };
 use slotstream_experts::StreamingExperts;
-use slotstream_io::{LaneQueue, ReaderKind, open_reader};
+use slotstream_io::{DirectOptions, LaneQueue, ReaderKind, open_reader};
 use slotstream_kernels::Cpu;
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
@@ -304,7 +304,6 @@ impl EngineBuilder {
         let headers = container.map(|container| [container.experts(), container.ngram()]);
         let container_bytes: u64 =
             headers.into_iter().flatten().flatten().map(ContainerHeader::file_len).sum();
-        let in_memory = matches!(self.reader, Source::Kind(ReaderKind::Memory));
         let files: u64 = checkpoint.file_sizes().iter().sum::<u64>() + container_bytes;
         PlanRequest {
             sizing: self.sizing,
@@ -316,7 +315,13 @@ impl EngineBuilder {
             ngram_cache_rows: self.ngram_cache_rows,
             process_bytes: machine::resident_bytes().unwrap_or(0),
             available_bytes: machine::available_bytes(),
-            reader_bytes: if in_memory { files } else { 0 },
+            reader_bytes: match self.reader {
+                Source::Kind(ReaderKind::Memory) => files,
+                Source::Kind(ReaderKind::Direct | ReaderKind::Uring) => {
+                    DirectOptions::new().planned_bytes()
+                }
+                _ => 0,
+            },
             policy_bytes: self.policy.planned_bytes(&checkpoint.geometry()),
         }
     }

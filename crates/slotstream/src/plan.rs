@@ -166,7 +166,7 @@ impl MemoryPlan {
                     fixed,
                     format!(
                         "process {} + dense weights {dense} + n-gram cache {ngram} ({rows} rows) + \
-                     files in memory {} + policy {}",
+                     files or pages of the reader {} + policy {}",
                         request.process_bytes, request.reader_bytes, request.policy_bytes
                     ),
                 ),

@@ -113,10 +113,8 @@ impl Report {
             };
         }
         text += &format!(
-            "{} records of {}, {} apart\n",
-            self.records,
-            show_size(self.record_bytes as u64),
-            show_size(self.record_stride as u64)
+            "{} records of {} bytes, {} bytes apart\n",
+            self.records, self.record_bytes, self.record_stride
         );
         let time = |seconds| HumanDuration(Duration::from_secs_f64(seconds));
         if let Some((seconds, rate)) = self.seconds.zip(self.write_gb_s) {
