@@ -54,6 +54,10 @@ fn a_copy_that_fails_is_survived_and_named() {
             let copies: [Arc<dyn RecordReader>; 4] =
                 [faulty.clone(), short.clone(), torn.clone(), slow];
             for (which, copy) in copies.into_iter().enumerate() {
+                // What the copy before left armed must not meet the samples of the opening.
+                faulty.arm(Schedule::Never);
+                short.arm(Schedule::Never);
+                torn.arm(Schedule::Never);
                 // The other one is slow, so that this one is chosen.
                 let other = SlowReader::new(open(), Duration::from_micros(500));
                 let mirror = mirror([copy, Arc::new(other)]);
