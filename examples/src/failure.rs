@@ -214,6 +214,12 @@ pub enum Failure {
     },
 }
 
+/// Whether the path itself is the mistake.
+fn is_path(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::NotFound | Kind::NotADirectory | Kind::IsADirectory)
+}
+
 impl Failure {
     /// What the caller can do about it.
     #[must_use]
@@ -233,11 +239,14 @@ impl Failure {
             Self::Interrupted { .. } => ErrorKind::Cancelled,
             Self::Reader { source } => source.kind(),
             Self::Read { source } => source.kind(),
-            Self::ReadFile { .. } => ErrorKind::Transient,
             Self::Chart { .. } => ErrorKind::Bug,
-            Self::Output { .. } | Self::Interrupt { .. } | Self::File { .. } => {
-                ErrorKind::Transient
+            Self::File { source, .. } | Self::ReadFile { source, .. } if is_path(source) => {
+                ErrorKind::User
             }
+            Self::Output { .. }
+            | Self::Interrupt { .. }
+            | Self::File { .. }
+            | Self::ReadFile { .. } => ErrorKind::Transient,
             _ => ErrorKind::User,
         }
     }

@@ -1,7 +1,7 @@
 //! `--trace`: the run into a file.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotstream::{Engine, EngineBuilder};
@@ -38,6 +38,13 @@ impl TraceArguments {
         what: &str,
     ) -> Result<(EngineBuilder, Recorder), Failure> {
         let Some(path) = &self.trace else { return Ok((builder, Recorder(None))) };
+        if is_within(path, &model.path) {
+            return Err(Failure::Option {
+                option: "--trace",
+                value: path.display().to_string(),
+                expected: "a file outside the model's folder".into(),
+            });
+        }
         let name = model.path.file_name().unwrap_or(model.path.as_os_str());
         let options = TraceOptions::new()
             .with_model(name.to_string_lossy())
@@ -47,6 +54,16 @@ impl TraceArguments {
         let writer = Shared::new(TraceWriter::create(path, options)?);
         Ok((builder.sink(Box::new(writer.clone())), Recorder(Some(writer))))
     }
+}
+
+/// Whether `path` names a file of this folder, through links as well.
+fn is_within(path: &Path, folder: &Path) -> bool {
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok();
+    let real = path.canonicalize().ok();
+    folder.canonicalize().is_ok_and(|folder| {
+        parent == Some(folder.clone()) || real.is_some_and(|real| real.starts_with(folder))
+    })
 }
 
 impl Recorder {

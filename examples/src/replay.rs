@@ -12,7 +12,7 @@ mod source;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use slotstream_cache::parse_policy;
+use slotstream_cache::{DEFAULT_POLICY, parse_policy};
 use slotstream_replay::{ReplayError, Simulation, all_policies, curve};
 
 use crate::console::parse;
@@ -26,7 +26,8 @@ pub(crate) use source::bundled_trace;
 const OPT: &str = "opt";
 
 /// Policies of a replay for which none was given: OPT, the engine's, and a few to compare with.
-const POLICIES: [&str; 7] = [OPT, "clock", "lru", "lfu", "s3fifo", "wtinylfu", "sieve"];
+const POLICIES: [&str; 8] =
+    [OPT, "clock", "lru", "lfu", "s3fifo", "wtinylfu", "sieve", DEFAULT_POLICY];
 
 /// Runs the example with these arguments, the program's name first.
 ///
@@ -47,9 +48,10 @@ pub fn run(
     if arguments.exact {
         return exact::run(&arguments, console);
     }
+    arguments.check_outputs()?;
     let sources = Source::all(&arguments)?;
     let policies = Policies::of(&arguments, &sources)?;
-    let mut output = Output::new(&arguments, &sources);
+    let mut output = Output::new(&arguments);
     let sizes = sources.iter().map(|source| source.slots(&arguments).len());
     let total = sizes.sum::<usize>() * policies.names.len();
     let bar = console.bar(total as u64, "replays", false);

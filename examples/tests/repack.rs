@@ -104,3 +104,45 @@ fn halves_and_refusals() {
     edit::cut_off(&shard, 1).expect("cut");
     refused(&copy, &out, &[], "the file is cut off", 1);
 }
+
+#[test]
+fn a_link_in_place_of_a_part_file_leads_nowhere() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let [mine, out] = ["mine", "out"].map(|name| parent.path().join(name));
+    fs::create_dir(&out).expect("made");
+    let part = out.join("experts.slots.part");
+    let refused = || {
+        let (_, result) = run(&model(), &out, &["--resume"], false);
+        let error = result.expect_err("a link");
+        assert!(describe(&error).contains("experts.slots.part"), "{}", describe(&error));
+        assert_eq!(fs::read(&mine).expect("still there"), b"precious");
+    };
+    fs::write(&mine, "precious").expect("written");
+    std::os::unix::fs::symlink(&mine, &part).expect("linked");
+    refused();
+    fs::remove_file(&part).expect("removed");
+    fs::hard_link(&mine, &part).expect("linked");
+    refused();
+}
+
+#[test]
+fn padded_rows_are_kept_where_nobody_asks_for_either() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let out = parent.path().join("padded");
+    done(&out, &["--pad-rows"]);
+    let len = || fs::metadata(out.join("ngram.rows")).expect("there").len();
+    let padded = len();
+    assert_eq!(done(&out, &["--verify"])["verified"], true);
+    assert_eq!(len(), padded);
+    // Damage is named, with what helps.
+    let path = out.join("experts.slots");
+    let mut bytes = fs::read(&path).expect("there");
+    let last = bytes.len() - 20_000;
+    bytes[last] ^= 1;
+    fs::write(&path, &bytes).expect("written");
+    let (_, result) = run(&model(), &out, &["--verify"], false);
+    let text = describe(&result.expect_err("damaged"));
+    assert!(text.contains("remove the file and repack it"), "{text}");
+    fs::remove_file(&path).expect("removed");
+    assert_eq!(done(&out, &["--verify"])["verified"], true);
+}

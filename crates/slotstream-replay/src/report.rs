@@ -18,6 +18,7 @@ struct Row {
     slots: usize,
     count: Count,
     exact: bool,
+    record_bytes: Option<u64>,
 }
 
 /// The columns of a report; `policy` to `hit_rate` never change place.
@@ -61,11 +62,17 @@ impl Report {
         self
     }
 
+    /// The size of the records of the rows that are added from now on.
+    pub const fn set_record_bytes(&mut self, bytes: Option<u64>) {
+        self.record_bytes = bytes;
+    }
+
     /// Adds a row. The names are repeated as they are given. `exact` says that the figures are
     /// those of a recorded run; otherwise they are modelled: no read fails, nothing is read ahead.
     pub fn push(&mut self, trace: &str, policy: &str, slots: usize, count: Count, exact: bool) {
         let (trace, policy) = (trace.into(), policy.into());
-        self.rows.push(Row { trace, policy, slots, count, exact });
+        let record_bytes = self.record_bytes;
+        self.rows.push(Row { trace, policy, slots, count, exact, record_bytes });
     }
 
     /// Of the hits that `opt` has more than `clock` on the same trace with as many slots, the
@@ -96,7 +103,7 @@ impl Report {
     fn rows_if(&self, wanted: impl Fn(&Row) -> bool) -> Figures {
         let mut table = Figures::new(COLUMNS);
         for row in self.rows.iter().filter(|row| wanted(row)) {
-            let mut cells = self.cells(&row.policy, row.slots, &row.count);
+            let mut cells = cells(&row.policy, row.slots, &row.count, row.record_bytes);
             cells.extend([
                 Cell::share(self.gap_closed(row)),
                 Cell::from(if row.exact { "exact" } else { "modelled" }),
@@ -105,24 +112,6 @@ impl Report {
             table.push(cells);
         }
         table
-    }
-
-    /// The columns up to `mb_per_token`.
-    fn cells(&self, policy: &str, slots: usize, count: &Count) -> Vec<Cell> {
-        vec![
-            Cell::from(policy),
-            Cell::from(slots),
-            Cell::from(count.lookups()),
-            Cell::from(count.lookups.hits),
-            Cell::from(count.lookups.misses),
-            Cell::share(count.hit_rate()),
-            Cell::from(count.lookups.token_lookups),
-            Cell::from(count.lookups.token_hits),
-            Cell::share(count.token_hit_rate()),
-            Cell::from(count.tokens),
-            Cell::number(count.misses_per_token()),
-            Cell::number(self.record_bytes.and_then(|bytes| count.mb_per_token(bytes))),
-        ]
     }
 
     /// By policy, the mean hit rate over the traces at every size: the lines of a
@@ -164,7 +153,10 @@ impl Report {
             let rates: Vec<f64> = same().filter_map(|row| row.count.hit_rate()).collect();
             let gaps: Vec<f64> = same().filter_map(|row| self.gap_closed(row)).collect();
             let (rate, gap) = (Interval::of(&rates, seed), Interval::of(&gaps, seed));
-            let mut cells = self.cells(policy, *slots, &sum);
+            // Records of several sizes have no common number of bytes.
+            let size = same().next().and_then(|row| row.record_bytes);
+            let size = size.filter(|size| same().all(|row| row.record_bytes == Some(*size)));
+            let mut cells = cells(policy, *slots, &sum, size);
             cells[RATE] = Cell::share(rate.map(|rate| rate.mean));
             cells.extend([
                 Cell::share(gap.map(|gap| gap.mean)),
@@ -183,6 +175,24 @@ impl Report {
         }
         table
     }
+}
+
+/// The columns up to `mb_per_token`.
+fn cells(policy: &str, slots: usize, count: &Count, record_bytes: Option<u64>) -> Vec<Cell> {
+    vec![
+        Cell::from(policy),
+        Cell::from(slots),
+        Cell::from(count.lookups()),
+        Cell::from(count.lookups.hits),
+        Cell::from(count.lookups.misses),
+        Cell::share(count.hit_rate()),
+        Cell::from(count.lookups.token_lookups),
+        Cell::from(count.lookups.token_hits),
+        Cell::share(count.token_hit_rate()),
+        Cell::from(count.tokens),
+        Cell::number(count.misses_per_token()),
+        Cell::number(record_bytes.and_then(|bytes| count.mb_per_token(bytes))),
+    ]
 }
 
 /// Where the hit rate is.

@@ -184,19 +184,28 @@ fn hash(path: &Path, console: &Console<'_>, read: impl Fn(u64)) -> io::Result<Op
 /// What an interrupted run left, in a file beside the list.
 struct Notes {
     path: PathBuf,
+    /// The file holds something else: it is left alone.
+    foreign: bool,
     known: BTreeMap<String, Known>,
 }
 
 impl Notes {
-    /// Lines that are no notes, such as one that a kill cut, are as if they were not there.
     fn read(list: &Path) -> Self {
         let mut path = list.as_os_str().to_owned();
         path.push(".verified");
         let path = PathBuf::from(path);
         let text = read_text(&path, LIMIT).unwrap_or_default();
-        let notes = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let known = notes.map(|known: Known| (known.file.clone(), known)).collect();
-        Self { path, known }
+        let mut known = BTreeMap::new();
+        let mut foreign = false;
+        for line in text.split_inclusive('\n') {
+            match serde_json::from_str::<Known>(line) {
+                Ok(one) => drop(known.insert(one.file.clone(), one)),
+                // A kill may have cut the last one.
+                Err(_) => foreign |= line.ends_with('\n'),
+            }
+        }
+        foreign |= path.symlink_metadata().is_ok_and(|meta| !meta.is_file());
+        Self { path, foreign, known }
     }
 
     fn holds(&self, known: &Known) -> bool {
@@ -205,7 +214,7 @@ impl Notes {
 
     /// A folder that cannot be written to costs the resuming and nothing else.
     fn add(&mut self, known: Known) {
-        if let Ok(line) = serde_json::to_string(&known) {
+        if let (false, Ok(line)) = (self.foreign, serde_json::to_string(&known)) {
             let file = OpenOptions::new().append(true).create(true).open(&self.path);
             let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
         }
@@ -213,6 +222,9 @@ impl Notes {
     }
 
     fn remove(&self) {
+        if self.foreign {
+            return;
+        }
         // Most often there is none.
         let _ = fs::remove_file(&self.path);
     }

@@ -63,6 +63,11 @@ impl Source {
         }
         if let Some(path) = &arguments.tokens_of {
             let sessions = sessions(&Recording::open(path)?.requests()?);
+            // Formats without tokens give 0 for each.
+            if sessions.iter().flatten().all(|token| *token == 0) {
+                let what = format!("{} names no tokens: it", path.display());
+                return Err(Failure::NothingToScore { what, tokens: 0 });
+            }
             return Ok(Self::Sessions { path: path.clone(), sessions });
         }
         let found = match &arguments.windows {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use slotstream_replay::{Measure, Phases, PoolSize, PoolSizeError};
 
-use crate::parse_size;
+use crate::{Failure, parse_size};
 
 /// Replays routing traces through the engine's pool, under any policies and at any sizes.
 ///
@@ -155,6 +155,20 @@ impl Arguments {
     /// Every size that was asked for, as it was asked for.
     pub(super) fn sizes(&self) -> impl Iterator<Item = PoolSize> + '_ {
         [&self.slots, &self.fractions, &self.per_layer, &self.routes].into_iter().flatten().copied()
+    }
+
+    /// Refuses to write over what is read.
+    pub(super) fn check_outputs(&self) -> Result<(), Failure> {
+        let real = |path: &PathBuf| path.canonicalize().ok();
+        let read: Vec<PathBuf> = self.trace.iter().chain(&self.keys).filter_map(real).collect();
+        for (option, path) in [("--events", &self.events), ("--plot", &self.plot)] {
+            if let Some(path) = path.as_ref().filter(|p| real(p).is_some_and(|p| read.contains(&p)))
+            {
+                let (value, expected) = (path.display().to_string(), "a file that is not read");
+                return Err(Failure::Option { option, value, expected: expected.into() });
+            }
+        }
+        Ok(())
     }
 
     /// The phases that are counted.

@@ -41,19 +41,11 @@ pub(super) struct Section {
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(arguments: &'a Arguments, sources: &[Source]) -> Self {
-        let recorded = |source: &Source| {
-            source.recording.as_ref().map(|recording| recording.header().record_bytes)
-        };
-        let recorded = sources.iter().filter_map(recorded).find(|bytes| *bytes > 0);
-        let report = || match arguments.record_bytes.or(recorded) {
-            Some(bytes) => Report::new().record_bytes(bytes),
-            None => Report::new(),
-        };
+    pub(super) const fn new(arguments: &'a Arguments) -> Self {
         Self {
             arguments,
-            report: report(),
-            sums: [report(), report()],
+            report: Report::new(),
+            sums: [Report::new(), Report::new()],
             traces: Vec::new(),
             sections: Vec::new(),
             notes: Vec::new(),
@@ -70,7 +62,9 @@ impl<'a> Output<'a> {
         exact: bool,
     ) {
         let sum = &mut self.sums[usize::from(source.recording.is_none())];
+        let size = self.arguments.record_bytes.or(source.record_bytes);
         for report in [&mut self.report, sum] {
+            report.set_record_bytes(size);
             report.push(&source.label, policy, slots, count, exact);
         }
     }

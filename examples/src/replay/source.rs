@@ -19,6 +19,8 @@ const SHARES: [f64; 4] = [0.1, 0.2, 0.3, 0.5];
 pub(super) struct Source {
     pub(super) label: String,
     pub(super) requests: Requests,
+    /// Bytes of a record, where the trace says.
+    pub(super) record_bytes: Option<u64>,
     /// The file; none of a shuffled trace.
     pub(super) recording: Option<Recording>,
     pub(super) keys: bool,
@@ -37,6 +39,7 @@ impl Source {
         if sources.is_empty() {
             sources.push(Self::new(Recording::open(bundled_trace())?, false)?);
         }
+        tell_apart(&mut sources);
         if arguments.shuffle {
             let mixed: Vec<Self> =
                 sources.iter().map(|source| source.shuffled(arguments.seed)).collect();
@@ -48,13 +51,15 @@ impl Source {
     fn new(recording: Recording, keys: bool) -> Result<Self, Failure> {
         let requests = recording.requests()?;
         let label = label(recording.path());
-        Ok(Self { label, requests, recording: Some(recording), keys })
+        let record_bytes = Some(recording.header().record_bytes).filter(|bytes| *bytes > 0);
+        Ok(Self { label, requests, record_bytes, recording: Some(recording), keys })
     }
 
     fn shuffled(&self, seed: u64) -> Self {
         Self {
             label: format!("{} shuffled", self.label),
             requests: shuffled(&self.requests, seed),
+            record_bytes: self.record_bytes,
             recording: None,
             keys: self.keys,
         }
@@ -103,6 +108,16 @@ pub(crate) fn bundled_trace() -> PathBuf {
     let folder = Path::new("models/tiny-moe/traces").join(DEFAULT);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(&folder);
     if built.is_file() { built } else { Path::new("examples").join(folder) }
+}
+
+/// Traces of equal names get their numbers, so that no figure of one is taken for the other's.
+fn tell_apart(sources: &mut [Source]) {
+    let labels: Vec<String> = sources.iter().map(|source| source.label.clone()).collect();
+    for (number, source) in (1..).zip(sources) {
+        if labels.iter().filter(|label| **label == source.label).count() > 1 {
+            source.label = format!("{} ({number})", source.label);
+        }
+    }
 }
 
 /// A file's name without its endings.

@@ -54,7 +54,8 @@ impl Drop for Unfinished {
 }
 
 fn part(folder: &Path) -> PathBuf {
-    let mut name = folder.as_os_str().to_owned();
+    // Without a slash at its end.
+    let mut name = folder.components().collect::<PathBuf>().into_os_string();
     name.push(".part");
     name.into()
 }

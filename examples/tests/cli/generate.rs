@@ -257,6 +257,10 @@ fn a_recorded_run_replays_exactly_and_says_the_same() {
     assert!(fs::metadata(&path).unwrap().len() > 3 * length);
     assert_user_error(run, &["--trace", "no/such/folder/f"], "creating failed");
     assert_user_error(run, &["--trace-detail"], "--trace <FILE>");
+    let shard = bundled().join("model-00001.safetensors");
+    let shard = shard.to_str().expect("UTF-8");
+    assert_user_error(run, &["--trace", shard], "a file outside the model's folder");
+    assert!(fs::metadata(shard).unwrap().len() > 4_000_000);
 }
 
 #[test]

@@ -245,11 +245,15 @@ fn digests_that_were_interrupted_go_on() {
     assert!(matches!(ended, Ok(Ended::Interrupted)), "{ended:?}");
     assert!(String::from_utf8(shown).unwrap().ends_with("valid as far as it was looked at\n"));
     assert!(!notes.exists());
-    // Notes that a kill cut, or of somebody else, are as if they were not there.
-    fs::write(&notes, "{\"file\":\"config.json\",\"bytes\":1,\n\0\n{}\n").unwrap();
+    // A note that a kill cut is as if it were not there.
+    fs::write(&notes, "{\"file\":\"config.json\",\"bytes\":1,").unwrap();
     let object = inspected(&model, &["--sha256", utf8(&list)]);
     assert!(object["digests"].as_array().unwrap().iter().all(|d| d["resumed"] == false));
     assert!(!notes.exists());
+    // A file of somebody else's stays as it is.
+    fs::write(&notes, "mine\n").unwrap();
+    inspected(&model, &["--sha256", utf8(&list)]);
+    assert_eq!(fs::read_to_string(&notes).unwrap(), "mine\n");
 }
 
 #[test]

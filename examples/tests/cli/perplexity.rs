@@ -126,6 +126,9 @@ fn every_mistake_is_named() {
     let random = fixture("random/checkpoint");
     let random = random.to_str().expect("UTF-8");
     let config = bundled().join("config.json");
+    let keys = folder.path().join("keys.txt");
+    fs::write(&keys, "7\n8\n7\n").unwrap();
+    let keys = keys.to_str().expect("UTF-8");
     for (arguments, words) in [
         (&["--windows", "no/such/file"][..], "no/such/file"),
         (&["--windows", &wrong], "expected I32, U32 or I64"),
@@ -138,6 +141,7 @@ fn every_mistake_is_named() {
         (&["--text", text, "--stride", "0"], "--stride = 0"),
         (&["--text", text, "--window", "8192"], "context = 8192"),
         (&["--first", "0"], "--first = 0"),
+        (&["--tokens-of", keys], "names no tokens"),
         (&["--skip", "10"], "at most one less than there are windows (9)"),
         (&["--tokens-of", "no/such/trace"], "no/such/trace"),
         (&["--tokens-of", text, "--text", text], "cannot be used with"),

@@ -102,6 +102,6 @@ fn mistakes_are_named() {
         assert_user_error(run, arguments, words);
     }
     for missing in [&["--file", "no/such"][..], &["--scratch", "no/such/folder"]] {
-        assert_eq!(output(run, missing).1.expect_err("not there").exit_code(), 1);
+        assert_eq!(output(run, missing).1.expect_err("not there").exit_code(), 2);
     }
 }

@@ -92,6 +92,36 @@ fn several_traces_are_summed_up() {
     assert!(text.contains("mean over the traces") && text.contains("gap closed"), "{text}");
 }
 
+/// Two traces of one name, and two sizes of records: no figure of one is the other's.
+#[test]
+fn traces_of_equal_names_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorded = folder.path().join("prose-austen.trace");
+    let record = ["--quiet", "--max-tokens", "6", "--trace", recorded.to_str().expect("UTF-8")];
+    output(slotstream_examples::generate::run, &record).1.expect("generates");
+    let (own, other) =
+        (trace("prose-austen").display().to_string(), recorded.display().to_string());
+    let flags = ["--policy", "opt,clock,lru", "--slots", "72", "--format", "csv", "--trace"];
+    let alone = |path: &str| shown(&[&flags[..], &[path]].concat());
+    let both = shown(&[&flags[..], &[&own, &other]].concat());
+    for (number, path) in [(1, &own), (2, &other)] {
+        let alone = alone(path);
+        let label = format!("prose-austen ({number})");
+        for (row, same) in
+            rows(&alone).iter().zip(rows(&both).iter().filter(|r| r["trace"] == label))
+        {
+            for column in ["policy", "hits", "gap_closed", "mb_per_token"] {
+                assert_eq!(row[column], same[column], "{label} {column}");
+            }
+        }
+        assert_eq!(rows(&both).iter().filter(|row| row["trace"] == label).count(), 3);
+    }
+    // What is read is not written over.
+    assert_user_error(run, &["--trace", &other, "--events", &other], "a file that is not read");
+    assert_user_error(run, &["--trace", &other, "--plot", &other], "a file that is not read");
+    assert!(shown(&["--trace", &other]).contains("analogue"));
+}
+
 #[test]
 fn a_recorded_run_is_replayed_exactly() {
     let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,8 @@ fn a_folder_loads_runs_and_comes_back_by_its_seed() {
     let (parent, config) = (tempfile::tempdir().unwrap(), bundled().join("config.json"));
     let [first, second] = ["first", "second"].map(|name| parent.path().join(name));
     let flags = |out| [flags(out, &config), vec!["--layers", "3", "--vocab", "300"]].concat();
-    let object = written(&flags(&first));
+    let slash = parent.path().join("first/");
+    let object = written(&flags(&slash));
     assert_eq!((&object["layers"], &object["records"]), (&3.into(), &(3 * 56).into()));
     assert_eq!((&object["record_bytes"], &object["ngram"]), (&27_648.into(), &true.into()));
     let checkpoint = Checkpoint::open(&first).unwrap();
@@ -157,5 +158,5 @@ fn mistakes_are_named() {
         assert_user_error(run, &arguments, words);
     }
     let (_, result) = output(run, &flags(&parent.path().join("no/such/folder"), &config));
-    assert_eq!(result.expect_err("no parent").exit_code(), 1);
+    assert_eq!(result.expect_err("no parent").exit_code(), 2);
 }

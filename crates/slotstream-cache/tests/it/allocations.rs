@@ -135,4 +135,7 @@ fn planned_bytes_are_what_is_allocated() {
         }
     }
     assert_eq!(parse_policy("lru").unwrap().planned_bytes(&geometry(2, 4, 1)), 0);
+    let wide = geometry(256, u16::MAX, 60_000);
+    let refused = parse_policy("analogue").unwrap().bind(&wide, wide.records());
+    assert!(matches!(refused, Err(BindError::Parameter { .. })), "31 GB of history");
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A file that is being written.
@@ -37,7 +37,14 @@ pub(super) struct RealDisk;
 impl Disk for RealDisk {
     fn open(&self, part: &Path) -> io::Result<Box<dyn PartFile>> {
         let mut options = OpenOptions::new();
+        // A link could lead to a file of somebody else's, even to a shard.
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         let file = options.read(true).write(true).create(true).truncate(false).open(part)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() || meta.nlink() > 1 {
+            let why = "it is no file of its own, but linked or of another kind: remove it";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         file.try_lock()?;
         // Whoever had the lock before may have finished the file and given it its name.
         let (opened, there) = (file.metadata()?, fs::metadata(part)?);

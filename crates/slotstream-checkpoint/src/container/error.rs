@@ -147,7 +147,7 @@ pub enum ContainerError {
     /// Bytes of a container that differ from those of the checkpoint.
     #[error(
         "{}: {what}: byte {offset} is {found:#04x}, expected {expected:#04x} as in {origin}; \
-         repack it",
+         remove the file and repack it",
         path.display()
     )]
     #[non_exhaustive]

@@ -242,11 +242,18 @@ impl<'a> Repack<'a> {
             ContainerError::Space { folder, needed: u64::MAX, free }
         })?;
         let path = self.folder.join(kind.file_name());
-        let finished = match Container::open_file(&path, kind, self.checkpoint, &self.folder) {
-            Ok(Some(file)) => file.header.content == header.content,
-            // Whatever is wrong with it, a new one replaces it.
-            Ok(None) | Err(_) => false,
+        // Rows that are padded serve as well where nobody asked for either.
+        let padded = Content::of(self.checkpoint, kind, true);
+        let serves = |content: &Content| {
+            *content == header.content || (!self.pad_rows && Some(content) == padded.as_ref())
         };
+        let there = match Container::open_file(&path, kind, self.checkpoint, &self.folder) {
+            Ok(Some(file)) => Some(file.header).filter(|header| serves(&header.content)),
+            // Whatever is wrong with it, a new one replaces it.
+            Ok(None) | Err(_) => None,
+        };
+        let finished = there.is_some();
+        let header = there.unwrap_or(header);
         let part = part_path(&path);
         if !finished && !self.resume && part.symlink_metadata().is_ok() {
             return Err(ContainerError::PartExists { path: part });

@@ -269,6 +269,9 @@ impl Analogue {
     }
 }
 
+/// The most that the history of a policy may take.
+const MOST_BYTES: u64 = 4 << 30;
+
 impl Default for Analogue {
     fn default() -> Self {
         Self::new()
@@ -328,6 +331,10 @@ impl EvictionPolicy for Analogue {
 
     fn bind(&mut self, geometry: &Geometry, _slots: usize) -> Result<(), BindError> {
         check(self)?;
+        if self.planned_bytes(geometry) > MOST_BYTES {
+            let window = self.settings.window;
+            return Err(BindError::parameter("window", window, "a history of at most 4 GiB: less"));
+        }
         let (layers, records) = (geometry.layers(), geometry.records());
         // In range: at most 65,536.
         let window = self.settings.window as u32;
