@@ -1,7 +1,7 @@
 //! `--policies` of every example that has `--policy`: what there is to choose from.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use slotstream_cache::policies;
+use slotstream_cache::{DEFAULT_POLICY, PolicyInfo, policies};
 
 use crate::Failure;
 
@@ -12,10 +12,19 @@ const OPT: &str = "opt: Belady's policy, which knows the future; in replays only
 
 /// All policies with their options and defaults.
 fn list() -> String {
-    let known = policies().map(|policy| policy.to_string());
+    let known = policies().map(described);
     let entries =
         known.chain([OPT.to_owned()]).map(|entry| format!("  {}", entry.replace('\n', "\n  ")));
     format!("{SYNTAX}\n\n{}", entries.collect::<Vec<_>>().join("\n"))
+}
+
+/// One policy, with a mark at the one that an engine has unless told otherwise.
+fn described(policy: PolicyInfo) -> String {
+    let text = policy.to_string();
+    if policy.name != DEFAULT_POLICY {
+        return text;
+    }
+    text.replacen(": ", " (the default of an engine): ", 1)
 }
 
 /// A command with `--policy` gets `--policies`, and the list at the end of its `--help`.
@@ -46,6 +55,7 @@ mod tests {
     use clap::Parser;
     use clap::error::ErrorKind;
 
+    use super::DEFAULT_POLICY;
     use crate::console::parse;
     use crate::{Failure, pool_view, replay};
 
@@ -65,7 +75,12 @@ mod tests {
         let list = shown::<replay::Arguments>(&["--policies"]);
         assert_eq!(list, shown::<pool_view::Arguments>(&["--policies"]));
         for policy in slotstream_cache::policies() {
-            assert!(list.contains(&format!("  {}: ", policy.name)) || policy.combines, "{policy}");
+            let mark =
+                if policy.name == DEFAULT_POLICY { " (the default of an engine)" } else { "" };
+            assert!(
+                list.contains(&format!("\n  {}{mark}: ", policy.name)) || policy.combines,
+                "{policy}"
+            );
             for option in policy.options {
                 assert!(list.contains(&format!("{}={}", option.key, option.default)), "{list}");
             }
