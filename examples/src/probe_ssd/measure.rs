@@ -61,8 +61,7 @@ impl Sample {
         slots: &Slots,
     ) -> Result<Self, Failure> {
         let failed = |source| Failure::Reader { source };
-        let queue =
-            LaneQueue::new(Arc::clone(reader), usize::from(cell.depth)).map_err(failed)?;
+        let queue = LaneQueue::new(Arc::clone(reader), usize::from(cell.depth)).map_err(failed)?;
         let together = Some(Arc::new(Barrier::new(warm_up.len())));
         pass(&queue, warm_up, slots, together)?;
         let bytes = reads.iter().map(Extent::len).sum();
