@@ -74,10 +74,13 @@ impl Places {
         let aligned = is_aligned(cell.way);
         let each: u64 = lens.iter().sum();
         let least = u64::from(cell.depth).div_ceil(lens.len() as u64);
-        // One a region where there is a read ahead, as far as a lane each leaves the choice.
-        let most = match cell.source.reads_ahead() {
-            true => (self.regions.len() / lens.len()).max(1) as u64,
-            false => u64::MAX,
+        // One a region, as far as a lane each leaves the choice; of large reads that fetch what
+        // they ask for as many as there are.
+        let small = matches!(cell.way, Way::Page | Way::Row);
+        let most = if small || cell.source.reads_ahead() {
+            (self.regions.len() / lens.len()).max(1) as u64
+        } else {
+            u64::MAX
         };
         let items = (bytes / each.max(1)).min(most).max(least);
         let mut reads = Vec::new();
