@@ -18,7 +18,7 @@ READERS = ("direct", "uring")
 WAYS = ("record", "pieces")
 # The nine pieces of a record: three of 819,200 bytes and six of 51,200.
 SIZES = {"record": [f"--bs={STRIDE}"], "pieces": ["--bssplit=819200/33:51200/67"]}
-# Buffers in huge pages, as our slots are: without them fio is slower.
+# Buffers in huge pages, as our slots are. One more cell of each depth shows what that is worth.
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
@@ -40,19 +40,19 @@ def lay_out(folder):
     return paths
 
 
-def run_fio(path, options, seed):
+def run_fio(path, options, seed, extra=HUGE):
     """What fio says of one job."""
     command = ["fio", "--name=compare", f"--filename={path}", "--direct=1", "--thread",
                "--group_reporting", "--randrepeat=0", f"--randseed={seed}",
                "--output-format=json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **HUGE})
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **extra})
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stderr or done.stdout}")
     # Notes may come before the object.
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
 
 
-def of_fio(path, way, engine, depth, seed):
+def of_fio(path, way, engine, depth, seed, extra=HUGE):
     """GB/s and processor seconds a GB of one measurement of fio."""
     options = ["--rw=randread", f"--ioengine={engine}", *SIZES[way]]
     if engine == "psync":
@@ -61,7 +61,7 @@ def of_fio(path, way, engine, depth, seed):
         options += [f"--numjobs={depth}", f"--size={part}", f"--offset_increment={part}"]
     else:
         options += [f"--iodepth={depth}", f"--size={RECORDS * STRIDE}"]
-    job = run_fio(path, options, seed)
+    job = run_fio(path, options, seed, extra)
     read = job["read"]
     assert read["io_bytes"] >= LEAST, read["io_bytes"]
     # Percent of the time of all threads, which is in milliseconds.
@@ -95,6 +95,10 @@ def cells(program):
                 found.append((f"{reader}, {way}, depth {depth}",
                               lambda path, seed, a=(way, reader, depth):
                               of_ours(program, path, *a, seed)))
+    for depth in DEPTHS:
+        found.append((f"fio io_uring in plain pages, record, depth {depth}",
+                      lambda path, seed, depth=depth:
+                      of_fio(path, "record", "io_uring", depth, seed, {})))
     return found
 
 
@@ -194,11 +198,11 @@ def receipt(folder, commit, rounds, load, speeds, costs):
 
 def show(result):
     figures = result["figures"]
-    print(f"{'GB/s':36} median   least    most  processor s a GB")
+    print(f"{'GB/s':46} median   least    most  processor s a GB")
     for name, median in sorted(result["median"].items()):
         least, most = result["spread"][name]
         cost = figures["processor s a GB"][name]
-        print(f"{name:36} {median:6.3f}  {least:6.3f}  {most:6.3f}  {cost:.4f}")
+        print(f"{name:46} {median:6.3f}  {least:6.3f}  {most:6.3f}  {cost:.4f}")
     print("\nratio of each round: median, quartiles; ratio of medians")
     for name, ratio in figures["ratio of each round"].items():
         low, high = ratio["quartiles"]
