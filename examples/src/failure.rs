@@ -76,6 +76,17 @@ pub enum Failure {
         /// Which, and why.
         source: ReadError,
     },
+    /// No memory to read into.
+    #[error("no memory for {count} reads of {len} bytes at once: ask for a smaller --depth")]
+    #[non_exhaustive]
+    Slots {
+        /// Reads at once.
+        count: usize,
+        /// Bytes of each.
+        len: usize,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A chart that cannot be drawn.
     #[error("the chart cannot be drawn: {reason}")]
     #[non_exhaustive]

@@ -2,13 +2,16 @@
 //!
 //! No byte is read twice in a run, and the files are dropped from the page cache before each
 //! measurement. Where the system tells how much it really fetched, a measurement that was served
-//! from a cache is marked.
+//! from a cache is marked. Reads go to slots in huge pages, as an engine's do; the first read of
+//! each lane is not counted.
 
 mod measure;
 mod places;
 mod plot;
 mod report;
 mod scratch;
+mod slots;
+mod source;
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +22,7 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{PIECE_ORDER, RecordReader};
-use slotstream_io::{ReaderKind, open_reader};
+use slotstream_io::{ReaderKind, Throttle};
 use slotstream_replay::bytes_a_token;
 
 use crate::console::parse;
@@ -28,6 +31,8 @@ use measure::{Cell, Sample};
 use places::Places;
 use report::Report;
 use scratch::Scratch;
+use slots::Slots;
+use source::{Source, parse_throttle};
 
 /// Measures a disk in the ways in which the engine reads: whole records, records in nine pieces,
 /// pages and n-gram rows, by several readers, with 1 to 32 reads at once.
@@ -74,6 +79,20 @@ pub struct Arguments {
         help_heading = "Reads"
     )]
     pub reader: Vec<ReaderKind>,
+    /// Read from the model of a disk instead: apple, or latency=TIME,gbs=N,deep=N
+    ///
+    /// No byte is moved: what is measured is the model, with the engine's lanes. A read of n bytes
+    /// alone takes the latency and n at gbs (GB/s); all together bring deep GB/s at most. apple is
+    /// the SSD of an M5 Pro as others measured it, latency=53.245us,gbs=11.568,deep=17.3: 292 us
+    /// for a record alone, which is 9.46 GB/s.
+    #[arg(
+        long,
+        value_name = "MODEL",
+        value_parser = parse_throttle,
+        conflicts_with_all = ["file", "model", "scratch", "reader"],
+        help_heading = "Reads"
+    )]
+    pub throttle: Option<Throttle>,
     /// Ways to read
     #[arg(
         long,
@@ -168,7 +187,7 @@ pub fn run(
         return Ok(Ended::Interrupted);
     };
     let (files, shape) = files(&arguments, scratch.as_ref())?;
-    let cells = Cell::all(&arguments);
+    let cells = Cell::all(&arguments, &Source::all(&arguments));
     let (samples, report) = probe(&arguments, &files, &shape, &cells, console)?;
     if let Some(path) = &arguments.plot {
         let drawn = plot::draw(&report.rows);
@@ -188,7 +207,7 @@ fn files(
     if let Some(scratch) = scratch {
         return Ok((vec![scratch.path().to_owned()], published));
     }
-    if !arguments.file.is_empty() {
+    if !arguments.file.is_empty() || arguments.throttle.is_some() {
         return Ok((arguments.file.clone(), published));
     }
     let model = find_model(arguments.model.as_deref(), std::env::var_os(MODEL_VARIABLE))?;
@@ -210,7 +229,10 @@ fn probe(
     cells: &[Cell],
     console: &Console<'_>,
 ) -> Result<(usize, Report), Failure> {
-    let lens = lens(files)?;
+    let lens = match arguments.throttle {
+        Some(_) => vec![source::MODEL_BYTES],
+        None => lens(files)?,
+    };
     let total: u64 = lens.iter().sum();
     let mut places = Places::new(&lens, arguments.seed);
     let rounds = usize::from(arguments.rounds);
@@ -218,11 +240,13 @@ fn probe(
         // Small reads take less than their share.
         256_000_000.min(total / (cells.len() * rounds).max(1) as u64)
     });
-    let mut readers: Vec<(ReaderKind, Arc<dyn RecordReader>)> = Vec::new();
-    for &kind in &arguments.reader {
-        let opened = open_reader(kind, files);
-        readers.push((kind, opened.map_err(|source| Failure::Reader { source })?));
+    let mut readers: Vec<(Source, Arc<dyn RecordReader>)> = Vec::new();
+    for source in Source::all(arguments) {
+        readers.push((source, source.open(files)?));
     }
+    let depth = arguments.depth.iter().copied().max().unwrap_or(1);
+    // In range: a record fits in memory, as the engine's slots do.
+    let slots = Slots::new(depth.into(), places::longest(&arguments.way, shape) as usize)?;
     let mut report = Report::new(files, total, shape, &readers);
     let bar = console.bar((cells.len() * rounds) as u64, "measurements", false);
     let mut samples = 0;
@@ -231,14 +255,15 @@ fn probe(
             if console.cancel.is_cancelled() {
                 break 'rounds;
             }
-            let Some(reads) = places.take_for(cell, shape, bytes) else {
+            let places = places.take_warm_up(cell).zip(places.take_for(cell, shape, bytes));
+            let Some((warm_up, reads)) = places else {
                 report.used_up = true;
                 break 'rounds;
             };
-            let reader = readers.iter().find(|(kind, _)| *kind == cell.reader);
+            let reader = readers.iter().find(|(source, _)| *source == cell.source);
             let Some((_, reader)) = reader else { continue };
             measure::forget(files)?;
-            let sample = Sample::of(reader, cell, reads, shape)?;
+            let sample = Sample::of(reader, cell, warm_up, reads, &slots)?;
             report.add(*cell, sample);
             samples += 1;
             bar.inc(1);

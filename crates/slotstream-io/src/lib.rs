@@ -85,6 +85,8 @@ mod retry;
 #[cfg(unix)]
 mod scratch;
 #[cfg(unix)]
+mod slab;
+#[cfg(unix)]
 mod sync;
 #[cfg(unix)]
 mod throttled;

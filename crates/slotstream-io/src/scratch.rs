@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use slotstream_core::{Landing, ReadError};
 
+use crate::IoError;
+use crate::slab::{Page, map_pages};
 use crate::sync::{Condvar, Mutex};
-use crate::{AlignedBuf, IoError};
 
 /// Hands out pages of one size and takes them back; never more than a fixed number of them.
-/// Pages are made when they are first needed and then kept. Clones share the pages.
+/// Pages are made when they are first needed and then kept, many in one mapping, which lies in
+/// huge pages where the system has them. Clones share the pages.
 ///
 /// ```
 /// let pool = slotstream_io::ScratchPool::new(100_000, 2)?;
@@ -32,7 +34,7 @@ struct Shared {
 }
 
 struct State {
-    free: Vec<AlignedBuf>,
+    free: Vec<Page>,
     /// Pages that exist: free ones and those handed out.
     made: usize,
 }
@@ -90,9 +92,8 @@ impl ScratchPool {
     pub fn take(&self) -> Result<ScratchPage, IoError> {
         let mut state = self.0.state.lock();
         loop {
-            if let Some(page) = self.pop(&mut state) {
-                drop(state);
-                return self.furnish(page);
+            if let Some(page) = self.pop(&mut state)? {
+                return Ok(page);
             }
             self.0.returned.wait(&mut state);
         }
@@ -103,26 +104,21 @@ impl ScratchPool {
     /// # Errors
     /// [`IoError::Memory`] when a new page is needed and the system has no room.
     pub fn try_take(&self) -> Result<Option<ScratchPage>, IoError> {
-        let page = self.pop(&mut self.0.state.lock());
-        page.map(|page| self.furnish(page)).transpose()
+        self.pop(&mut self.0.state.lock())
     }
 
-    /// A free page, or an empty one that is yet to get its memory.
-    fn pop(&self, state: &mut State) -> Option<AlignedBuf> {
-        state.free.pop().or_else(|| {
-            (state.made < self.0.pages).then(|| {
-                state.made += 1;
-                AlignedBuf::new()
-            })
-        })
-    }
-
-    /// Outside the lock: a new page is zeroed.
-    fn furnish(&self, mut bytes: AlignedBuf) -> Result<ScratchPage, IoError> {
-        let sized = bytes.set_len(self.0.page_len);
-        // From here on the drop gives it back, whatever happens.
-        let page = ScratchPage { bytes, home: Arc::clone(&self.0) };
-        sized.map(|()| page)
+    /// A free page, or a new one.
+    fn pop(&self, state: &mut State) -> Result<Option<ScratchPage>, IoError> {
+        let left = self.0.pages - state.made;
+        if state.free.is_empty() && left > 0 {
+            // Quick enough for the lock: memory comes when it is written to.
+            state.free = map_pages(self.0.page_len, left)?;
+            state.made += state.free.len();
+            // As much room as all that are made need: giving back allocates nothing.
+            state.free.reserve_exact(state.made);
+        }
+        let page = state.free.pop();
+        Ok(page.map(|bytes| ScratchPage { bytes, home: Arc::clone(&self.0) }))
     }
 }
 
@@ -138,7 +134,7 @@ impl fmt::Debug for ScratchPool {
 
 /// A page of a [`ScratchPool`], which gets it back when it is dropped.
 pub struct ScratchPage {
-    bytes: AlignedBuf,
+    bytes: Page,
     home: Arc<Shared>,
 }
 
@@ -172,14 +168,7 @@ impl DerefMut for ScratchPage {
 
 impl Drop for ScratchPage {
     fn drop(&mut self) {
-        let mut state = self.home.state.lock();
-        if self.bytes.capacity() == 0 {
-            // It never got its memory.
-            state.made -= 1;
-        } else {
-            state.free.push(std::mem::take(&mut self.bytes));
-        }
-        drop(state);
+        self.home.state.lock().free.push(std::mem::take(&mut self.bytes));
         self.home.returned.notify_one();
     }
 }

@@ -200,6 +200,27 @@ mod tests {
     }
 
     #[test]
+    fn nine_pieces_one_after_the_other_wait_nine_times_and_together_less_than_one_record() {
+        const PIECES: [u64; 9] =
+            [819_200, 51_200, 51_200, 819_200, 51_200, 51_200, 819_200, 51_200, 51_200];
+        let begin = Duration::ZERO;
+        let end = |now, line, bytes| Throttle::APPLE_SSD.end(now, line, bytes);
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let record = micros(end(begin, begin, PIECES.iter().sum()).0);
+        let one_by_one = PIECES.iter().fold((begin, begin), |(now, line), n| end(now, line, *n)).0;
+        let (mut line, mut together) = (begin, begin);
+        for bytes in PIECES {
+            let (ends, free) = end(begin, line, bytes);
+            (line, together) = (free, together.max(ends));
+        }
+        for (found, expected) in
+            [(record, 292.2), (micros(one_by_one), 718.2), (micros(together), 159.8)]
+        {
+            assert!((found - expected).abs() < 0.1, "{found}, not {expected}");
+        }
+    }
+
+    #[test]
     fn odd_numbers_are_no_panic() {
         for bandwidth in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let throttle = Throttle::new(Duration::ZERO, bandwidth).with_queue_gain(f64::NAN);

@@ -11,6 +11,21 @@ const REGION: u64 = 16 << 20;
 /// Multiples at which records and pages begin.
 const PAGE: u64 = 16 << 10;
 
+/// Whether reads of this way begin at a multiple of [`PAGE`].
+fn is_aligned(way: Way) -> bool {
+    matches!(way, Way::Record | Way::Page)
+}
+
+/// Bytes of the longest read of these ways, those of the warm-up included.
+pub(super) fn longest(ways: &[Way], shape: &Shape) -> u64 {
+    let longest = ways.iter().map(|way| match way {
+        Way::Record => shape.record(),
+        Way::Pieces => shape.pieces.into_iter().max().unwrap_or(0),
+        Way::Page | Way::Row => PAGE,
+    });
+    longest.max().unwrap_or(0).max(PAGE)
+}
+
 /// What has not been read yet.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -49,16 +64,24 @@ impl Places {
         shape: &Shape,
         bytes: u64,
     ) -> Option<Vec<Extent>> {
-        let (lens, aligned): (&[u64], bool) = match cell.way {
-            Way::Record => (&[shape.record()], true),
-            Way::Pieces => (&shape.pieces, false),
-            Way::Page => (&[PAGE], true),
-            Way::Row => (&[100], false),
+        let record = [shape.record()];
+        let lens: &[u64] = match cell.way {
+            Way::Record => &record,
+            Way::Pieces => &shape.pieces,
+            Way::Page => &[PAGE],
+            Way::Row => &[100],
         };
+        let aligned = is_aligned(cell.way);
         let each: u64 = lens.iter().sum();
         let least = u64::from(cell.depth).div_ceil(lens.len() as u64);
-        // One a region, as far as a lane each leaves the choice.
-        let most = (self.regions.len() / lens.len()).max(1) as u64;
+        // One a region, as far as a lane each leaves the choice; of large reads that fetch what
+        // they ask for as many as there are.
+        let small = matches!(cell.way, Way::Page | Way::Row);
+        let most = if small || cell.source.reads_ahead() {
+            (self.regions.len() / lens.len()).max(1) as u64
+        } else {
+            u64::MAX
+        };
         let items = (bytes / each.max(1)).min(most).max(least);
         let mut reads = Vec::new();
         for _ in 0..items {
@@ -67,6 +90,12 @@ impl Places {
             }
         }
         Some(reads)
+    }
+
+    /// One small read a lane, for what comes before a measurement; `None` as above.
+    pub(super) fn take_warm_up(&mut self, cell: &Cell) -> Option<Vec<Extent>> {
+        let aligned = is_aligned(cell.way);
+        (0..cell.depth).map(|_| self.take(PAGE, aligned)).collect()
     }
 
     fn take(&mut self, len: u64, aligned: bool) -> Option<Extent> {
@@ -87,8 +116,10 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use slotstream_io::ReaderKind;
+
+    use super::super::source::Source;
+    use super::*;
 
     #[test]
     fn nothing_is_read_twice() {
@@ -97,9 +128,16 @@ mod tests {
         let shape = Shape { pieces: [9000, 10, 10, 9000, 10, 10, 9000, 10, 10], token_bytes: 1 };
         let mut taken: Vec<Extent> = Vec::new();
         let ways = [Way::Record, Way::Pieces, Way::Page, Way::Row];
+        let source = |round: usize| match round % 2 {
+            0 => Source::Reader(ReaderKind::Buffered),
+            _ => Source::Reader(ReaderKind::Direct),
+        };
         'used_up: for round in 0.. {
             for way in ways {
-                let cell = Cell { reader: ReaderKind::Buffered, way, depth: 4 };
+                let cell = Cell { source: source(round), way, depth: 4 };
+                let Some(first) = places.take_warm_up(&cell) else { break 'used_up };
+                assert_eq!(first.len(), 4);
+                taken.extend(first);
                 let Some(reads) = places.take_for(&cell, &shape, 4_000_000) else { break 'used_up };
                 assert!(reads.len() >= 4 && round < 1000);
                 if matches!(way, Way::Record | Way::Page) {

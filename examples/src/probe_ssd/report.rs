@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slotstream_core::RecordReader;
-use slotstream_io::ReaderKind;
 use slotstream_replay::{Cell as Value, Figures};
 
 use super::measure::{Cell, Sample};
+use super::source::Source;
 use super::{Shape, Way};
 use crate::{Failure, show_size};
 
@@ -75,11 +75,11 @@ impl Report {
         files: &[PathBuf],
         file_bytes: u64,
         shape: &Shape,
-        readers: &[(ReaderKind, Arc<dyn RecordReader>)],
+        readers: &[(Source, Arc<dyn RecordReader>)],
     ) -> Self {
-        let figure = |(kind, reader): &(ReaderKind, Arc<dyn RecordReader>)| {
+        let figure = |(source, reader): &(Source, Arc<dyn RecordReader>)| {
             let mode = reader.effective();
-            ReaderFigure { reader: kind.to_string(), mode: mode.name, why: mode.why }
+            ReaderFigure { reader: source.to_string(), mode: mode.name, why: mode.why }
         };
         Self {
             files: files.to_vec(),
@@ -211,7 +211,7 @@ impl Row {
         let fetched = fetched.map(|shares| middle(&sorted(shares.into_iter()), 0.5));
         Self {
             way: cell.way,
-            reader: cell.reader.to_string(),
+            reader: cell.source.to_string(),
             depth: cell.depth,
             rounds: samples.len(),
             reads: samples.iter().map(|s| s.latencies.len()).sum(),

@@ -74,6 +74,31 @@ fn a_model_and_files_of_ones_own_are_used_up() {
 }
 
 #[test]
+fn the_model_of_a_disk_needs_no_file_and_is_called_simulated() {
+    let model = ["--throttle", "latency=200us,gbs=5,deep=12", "--bytes", "20MB"];
+    let object = probed(
+        &[&model[..], &["--way", "record,pieces", "--depth", "1,8", "--rounds", "1"]].concat(),
+    );
+    let reader = &object["readers"][0];
+    assert_eq!((&reader["reader"], &reader["mode"]), (&"simulated".into(), &"simulated".into()));
+    let why = reader["why"].as_str().expect("a reason");
+    assert!(why.contains("200µs a read, 5.00 GB/s alone, 12.00 together"), "{why}");
+    let rows = object["rows"].as_array().expect("rows");
+    assert_eq!((rows.len(), &object["used_up"]), (4, &false.into()));
+    assert_eq!(object["files"], serde_json::json!([]));
+    for row in rows {
+        let fetched = (&row["reader"], &row["fetched_per_byte"], &row["cached"]);
+        assert_eq!(fetched, (&"simulated".into(), &Value::Null, &false.into()), "{row}");
+        // A model may be slower than it should be, where threads wait for a core, never faster.
+        let (gb_s, alone) = (row["gb_s"].as_f64().expect("a rate"), row["p50_ms"].as_f64());
+        assert!(gb_s <= 12.0 && alone >= Some(0.2), "{row}");
+    }
+    // Seven records, but a read for each lane; and the nine pieces of seven.
+    let reads: Vec<_> = rows.iter().filter_map(|row| row["reads"].as_u64()).collect();
+    assert_eq!(reads, [7, 8, 63, 63]);
+}
+
+#[test]
 fn an_interrupted_run_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut shown = Vec::new();
@@ -98,6 +123,8 @@ fn mistakes_are_named() {
         (&["--model", "no/such"], "no/such"),
         (&["--scratch", utf8(folder.path()), "--size", "900TB"], "are needed: make room"),
         (&["--file", "a", "--model", "b"], "cannot be used with"),
+        (&["--throttle", "fast"], "expected apple, or latency=TIME,gbs=N,deep=N"),
+        (&["--throttle", "apple", "--reader", "direct"], "cannot be used with"),
     ] {
         assert_user_error(run, arguments, words);
     }
