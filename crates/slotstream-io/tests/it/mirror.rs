@@ -115,8 +115,7 @@ fn a_copy_whose_checksum_is_wrong_is_left_out() {
     let table = ChecksumTable::new(FileId::new(0), 0, 1000, 1000, sums).unwrap();
     let flipping = Arc::new(FlippingReader::new(memory(&bytes), Schedule::Never));
     let other = SlowReader::new(memory(&bytes), Duration::from_micros(500));
-    let first: Arc<dyn RecordReader> =
-        Arc::new(Checked::new(Arc::clone(&flipping), table.clone()));
+    let first: Arc<dyn RecordReader> = Arc::new(Checked::new(Arc::clone(&flipping), table.clone()));
     let mirror = mirror([first, Arc::new(Checked::new(other, table))]);
     flipping.arm(Schedule::Nth(6));
     for i in 0..30 {
