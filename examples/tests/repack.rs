@@ -9,7 +9,7 @@ use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
 use slotstream_core::CancelToken;
 use slotstream_examples::{Console, Ended, Failure, describe, repack};
-use slotstream_testkit::checkpoint::edit;
+use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tiny-moe")
@@ -103,6 +103,28 @@ fn halves_and_refusals() {
     let shard = copy.join("model-00001.safetensors");
     edit::cut_off(&shard, 1).expect("cut");
     refused(&copy, &out, &[], "the file is cut off", 1);
+}
+
+#[test]
+fn the_container_of_another_model_is_spared_unless_told_otherwise() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let [other, out] = ["other", "out"].map(|name| parent.path().join(name));
+    let spec = CheckpointSpec::new(small_config());
+    spec.write_random(&other, 1).expect("written");
+    let (_, result) = run(&other, &out, &[], false);
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    let before = fs::read(out.join("experts.slots")).expect("there");
+    for flags in [&[][..], &["--dry-run"], &["--resume"]] {
+        let (_, result) = run(&model(), &out, flags, false);
+        let error = result.expect_err("of another model");
+        assert_eq!(error.exit_code(), 2);
+        let text = describe(&error);
+        for words in ["made from other weights", "--replace", "this checkpoint has", "file is of"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+    assert!(fs::read(out.join("experts.slots")).expect("there") == before);
+    done(&out, &["--replace", "--verify"]);
 }
 
 #[test]

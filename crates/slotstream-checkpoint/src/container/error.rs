@@ -297,17 +297,20 @@ pub struct RepackCommand {
     pub model: PathBuf,
     /// The container's folder.
     pub out: PathBuf,
+    /// Whether it has to be told to replace what is there: a container of other weights.
+    pub replace: bool,
 }
 
 impl RepackCommand {
     pub(super) fn new(checkpoint: &Checkpoint, out: &Path) -> Box<Self> {
-        Box::new(Self { model: checkpoint.folder().into(), out: out.into() })
+        Box::new(Self { model: checkpoint.folder().into(), out: out.into(), replace: false })
     }
 }
 
 impl fmt::Display for RepackCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "repack --model {} --out {}", self.model.display(), self.out.display())
+        write!(f, "repack --model {} --out {}", self.model.display(), self.out.display())?;
+        if self.replace { f.write_str(" --replace") } else { Ok(()) }
     }
 }
 

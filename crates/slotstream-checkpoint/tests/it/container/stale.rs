@@ -40,7 +40,8 @@ fn assert_stale(folder: &Path, whose: &Whose, words: &str) {
     assert!(matches!(error, ContainerError::Stale { .. }), "{error:?}");
     assert_eq!(error.kind(), ErrorKind::User);
     let (text, path) = (error.to_string(), folder.display());
-    let remedy = format!("repack --model {path} --out {path}");
+    let flag = if *whose == Whose::Anothers { " --replace`" } else { "`" };
+    let remedy = format!("`repack --model {path} --out {path}{flag}");
     for words in [words, &remedy, " is stale: "] {
         assert!(text.contains(words), "{words}: {text}");
     }

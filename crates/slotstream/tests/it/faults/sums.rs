@@ -11,13 +11,15 @@ use slotstream::io::ReaderKind;
 use slotstream::{ContainerChoice, Engine, EngineBuilder, Error, Sizing};
 use slotstream_testkit::reader::Schedule;
 
-use super::matrix::{TOKENS, generation, hurt};
+use super::matrix::{generation, hurt};
 use super::{Under, Way, build_with};
 use crate::container::repacked;
 use crate::rig::{
     builder, chain, golden, greedy, random_builder, random_golden, random_model, session,
     tiny_model,
 };
+
+const TOKENS: usize = 4;
 
 fn verified(builder: EngineBuilder, folder: &Path) -> EngineBuilder {
     builder.container(ContainerChoice::Folder(folder.into())).verify_reads(true)
@@ -51,14 +53,14 @@ fn a_wrong_bit_is_found_at_every_read_of_a_record() {
     let (engine, reader) = build_with(builder, what, Schedule::Never);
     let engine = engine.expect("builds");
     // Afterwards all rows are in the cache: what is read is records.
-    assert_eq!(generation(&mut session(&engine), &prompt).expect("runs"), want);
+    assert_eq!(generation(&mut session(&engine), &prompt, TOKENS).expect("runs"), want);
     let mut n = 0;
     while hurt(&engine, &*reader, what, n, &prompt, want) {
         n += 1;
     }
     assert!(n > 20, "{n} reads");
     reader.arm(Schedule::Never);
-    assert_eq!(generation(&mut session(&engine), &prompt).expect("works"), want);
+    assert_eq!(generation(&mut session(&engine), &prompt, TOKENS).expect("works"), want);
 }
 
 /// Flips a bit and puts the time of the file back, as a disk does.
