@@ -93,7 +93,7 @@ fn a_copy_that_was_cut_is_reported_once() {
         std::fs::write(&path, &bytes).unwrap();
         path
     });
-    let open = |path: &PathBuf| open_reader(ReaderKind::Buffered, &[path.clone()]);
+    let open = |path: &PathBuf| open_reader(ReaderKind::Buffered, std::slice::from_ref(path));
     let other = SlowReader::new(open(&copies[1]).unwrap(), Duration::from_micros(500));
     let mirror = mirror([open(&copies[0]).unwrap(), Arc::new(other)]);
     let end = bytes.len() as u64 - 10;
