@@ -108,8 +108,8 @@ ask_for_the_same_features() {
 version = "4"
 features = ["derive"]
 
-[dev-dependencies.ctrlc]
-version = "3"
+[dev-dependencies.signal-hook]
+version = "0.3"
 
 [dev-dependencies.proptest]
 version = "1"

@@ -40,6 +40,9 @@ pub struct EngineArguments {
     /// model's folder or beside it under its name and .container, if there is one]
     #[arg(long, value_name = "DIR", help_heading = "Engine")]
     pub container: Option<PathBuf>,
+    /// Compare every record of the container with its checksum when it is read
+    #[arg(long, help_heading = "Engine")]
+    pub verify_reads: bool,
     /// Threads that read [default: 8]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub lanes: Option<usize>,
@@ -114,6 +117,7 @@ impl EngineArguments {
             .sizing(self.sizing(model))
             .policy(policy)
             .reader(self.reader)
+            .verify_reads(self.verify_reads)
             .device(match self.device {
                 Device::Cpu => DeviceKind::Cpu,
                 Device::Metal => DeviceKind::Metal,

@@ -2,10 +2,14 @@
 
 use std::env::ArgsOs;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::process::{self, ExitCode};
+use std::thread;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 #[cfg(feature = "engine")]
 use slotstream::qwen::LoadProgress;
 use slotstream_core::CancelToken;
@@ -15,7 +19,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::{Failure, describe, policies};
 
-/// What a shell shows for a program that Ctrl-C ended.
+/// What a shell shows for a program that Ctrl-C ended; SIGTERM and SIGHUP are taken as it is.
 const INTERRUPTED: u8 = 130;
 
 /// How an example ended that did not fail.
@@ -24,7 +28,7 @@ const INTERRUPTED: u8 = 130;
 pub enum Ended {
     /// By itself.
     Done,
-    /// By Ctrl-C; what there was to show was shown.
+    /// By Ctrl-C, SIGTERM or SIGHUP; what there was to show was shown.
     Interrupted,
 }
 
@@ -32,7 +36,7 @@ pub enum Ended {
 pub struct Console<'a> {
     /// Standard output, or what a test looks at.
     pub out: &'a mut dyn Write,
-    /// Set by Ctrl-C.
+    /// Set by Ctrl-C, SIGTERM or SIGHUP.
     pub cancel: CancelToken,
     /// Whether progress may be drawn on standard error.
     pub progress: bool,
@@ -91,8 +95,8 @@ impl<'a> Console<'a> {
     }
 }
 
-/// The `main` of an example: catches Ctrl-C (the second one ends at once), logs to standard error
-/// as `RUST_LOG` says, runs, shows an error with all its causes, and gives the exit code.
+/// The `main` of an example: catches Ctrl-C, SIGTERM and SIGHUP (the second one ends at once),
+/// logs to standard error as `RUST_LOG` says, runs, shows an error with all its causes, and gives the exit code.
 pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>) -> ExitCode {
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
@@ -137,15 +141,33 @@ fn leave_out_caught_panics() {
     }));
 }
 
+/// Sets the token at the first Ctrl-C, SIGTERM or SIGHUP and ends at the second.
 fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
+    let failed = |source| Failure::Interrupt { source };
+    let mut caught = vec![SIGINT, SIGTERM];
+    // Whoever starts a program by `nohup` wants it to go on.
+    caught.extend((!is_ignored(SIGHUP)).then_some(SIGHUP));
+    let mut signals = Signals::new(caught).map_err(failed)?;
     let cancel = cancel.clone();
-    let handler = move || {
-        if cancel.is_cancelled() {
-            process::exit(INTERRUPTED.into());
+    let wait = move || {
+        for _ in signals.forever() {
+            if cancel.is_cancelled() {
+                process::exit(INTERRUPTED.into());
+            }
+            cancel.cancel();
         }
-        cancel.cancel();
     };
-    ctrlc::set_handler(handler).map_err(|source| Failure::Interrupt { source })
+    thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(failed)
+}
+
+/// Whether this process was started with a signal ignored. Where the system does not say, it is
+/// taken to be so: nothing is changed then.
+fn is_ignored(signal: i32) -> bool {
+    let ignored = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    ignored.is_none_or(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 fn print(help: &clap::Error) -> Result<(), Failure> {

@@ -217,11 +217,11 @@ pub enum Failure {
         source: io::Error,
     },
     /// Ctrl-C cannot be caught.
-    #[error("the handler for Ctrl-C cannot be set")]
+    #[error("the handler for Ctrl-C and SIGTERM cannot be set")]
     #[non_exhaustive]
     Interrupt {
         /// The reason.
-        source: ctrlc::Error,
+        source: io::Error,
     },
 }
 

@@ -53,6 +53,9 @@ pub struct Arguments {
     /// Go on where an earlier run was cut off
     #[arg(long, help_heading = "Run")]
     pub resume: bool,
+    /// Write anew what is there: damaged records, or the container of another model
+    #[arg(long, help_heading = "Run")]
+    pub replace: bool,
     /// Then compare every byte with the checkpoint
     #[arg(long, help_heading = "Run")]
     pub verify: bool,
@@ -78,7 +81,8 @@ pub fn run(
     let checkpoint = Checkpoint::open(&model.path)?;
     let mut repack = Repack::new(&checkpoint, &arguments.out)
         .pad_rows(arguments.pad_rows)
-        .resume(arguments.resume);
+        .resume(arguments.resume)
+        .replace(arguments.replace);
     let mut kinds = Vec::new();
     kinds.extend(arguments.experts.then_some(ContainerKind::Experts));
     kinds.extend(arguments.ngram.then_some(ContainerKind::Ngram));

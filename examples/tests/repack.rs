@@ -9,7 +9,7 @@ use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
 use slotstream_core::CancelToken;
 use slotstream_examples::{Console, Ended, Failure, describe, repack};
-use slotstream_testkit::checkpoint::edit;
+use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tiny-moe")
@@ -106,6 +106,28 @@ fn halves_and_refusals() {
 }
 
 #[test]
+fn the_container_of_another_model_is_spared_unless_told_otherwise() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let [other, out] = ["other", "out"].map(|name| parent.path().join(name));
+    let spec = CheckpointSpec::new(small_config());
+    spec.write_random(&other, 1).expect("written");
+    let (_, result) = run(&other, &out, &[], false);
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    let before = fs::read(out.join("experts.slots")).expect("there");
+    for flags in [&[][..], &["--dry-run"], &["--resume"]] {
+        let (_, result) = run(&model(), &out, flags, false);
+        let error = result.expect_err("of another model");
+        assert_eq!(error.exit_code(), 2);
+        let text = describe(&error);
+        for words in ["made from other weights", "--replace", "this checkpoint has", "file is of"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+    assert!(fs::read(out.join("experts.slots")).expect("there") == before);
+    done(&out, &["--replace", "--verify"]);
+}
+
+#[test]
 fn a_link_in_place_of_a_part_file_leads_nowhere() {
     let parent = tempfile::tempdir().expect("a folder");
     let [mine, out] = ["mine", "out"].map(|name| parent.path().join(name));
@@ -142,7 +164,6 @@ fn padded_rows_are_kept_where_nobody_asks_for_either() {
     fs::write(&path, &bytes).expect("written");
     let (_, result) = run(&model(), &out, &["--verify"], false);
     let text = describe(&result.expect_err("damaged"));
-    assert!(text.contains("remove the file and repack it"), "{text}");
-    fs::remove_file(&path).expect("removed");
-    assert_eq!(done(&out, &["--verify"])["verified"], true);
+    assert!(text.contains("repack it with --replace"), "{text}");
+    assert_eq!(done(&out, &["--replace", "--verify"])["verified"], true);
 }

@@ -227,6 +227,26 @@ pub enum ReadError {
         /// What differs, with both values.
         what: String,
     },
+    /// The bytes are not those that the file's own checksum is of.
+    #[error(
+        "{}: the {wanted} bytes at offset {offset} have checksum {found:08x}, expected \
+         {expected:08x}: the file or the disk is damaged; make the container again with `repack \
+         --replace`, after `inspect --sha256` has compared the model",
+        path.display()
+    )]
+    #[non_exhaustive]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// First byte under the checksum.
+        offset: u64,
+        /// Bytes under it.
+        wanted: u64,
+        /// The CRC-32 that there should be.
+        expected: u32,
+        /// That of the bytes.
+        found: u32,
+    },
     /// A file number that the reader does not have.
     #[error("{file} was asked for, the reader has {files} files")]
     #[non_exhaustive]
@@ -308,6 +328,13 @@ impl ReadError {
         Self::Changed { path: path.into(), what: what.into() }
     }
 
+    /// The bytes of `extent` have the CRC-32 `found`.
+    #[must_use]
+    pub fn checksum(path: &Path, extent: &Extent, expected: u32, found: u32) -> Self {
+        let (offset, wanted) = (extent.offset(), extent.len());
+        Self::Checksum { path: path.into(), offset, wanted, expected, found }
+    }
+
     /// The reader has only `files` files.
     #[must_use]
     pub fn unknown_file(file: FileId, files: usize) -> Self {
@@ -353,7 +380,9 @@ impl ReadError {
                 ErrorKind::User
             }
             Self::Io { .. } | Self::Other { .. } => ErrorKind::Transient,
-            Self::EndOfFile { .. } | Self::Changed { .. } => ErrorKind::Corrupt,
+            Self::EndOfFile { .. } | Self::Changed { .. } | Self::Checksum { .. } => {
+                ErrorKind::Corrupt
+            }
             Self::Cancelled { .. } | Self::Closed { .. } => ErrorKind::Cancelled,
             Self::UnknownFile { .. } | Self::BufferLength { .. } => ErrorKind::Bug,
         }

@@ -6,15 +6,16 @@
 //!   [`MemReader`] serves files from memory. [`open_reader`] opens any of them by name
 //!   ([`ReaderKind`]). [`MmapReader`] is there to be compared with, and unsafe to open.
 //! - [`MirrorReader`] reads copies on several disks as one. [`Throttled`] lets a reader appear as
-//!   slow as another disk, [`Counted`] keeps books.
+//!   slow as another disk, [`Counted`] keeps books, [`Checked`] compares what it reads with
+//!   checksums.
 //! - [`LaneQueue`] carries out owned jobs on threads of its own, demand before speculation.
 //! - [`AlignedBuf`] and [`ScratchPool`] are memory for bytes that cannot go straight to their
 //!   place.
 //!
 //! This crate knows no tensors, no experts and no caching. It does not retry a failed read (only
-//! an interrupted one, and a mirror on another copy), does not verify content, and never writes a
-//! file. Readers of your own
-//! need `slotstream-core` alone; the lane queue takes them as they are.
+//! an interrupted one, and a mirror on another copy), verifies content only in [`Checked`], and
+//! never writes a file. Readers of your own need `slotstream-core` alone; the lane queue takes
+//! them as they are.
 //!
 //! # Example
 //! ```
@@ -54,6 +55,8 @@ mod aligned;
 mod around;
 #[cfg(unix)]
 mod bypass;
+#[cfg(unix)]
+mod checked;
 #[cfg(unix)]
 mod counted;
 #[cfg(unix)]
@@ -95,6 +98,8 @@ mod uring;
 
 #[cfg(unix)]
 pub use aligned::AlignedBuf;
+#[cfg(unix)]
+pub use checked::{Checked, ChecksumTable};
 #[cfg(unix)]
 pub use counted::{Counted, ReadCounts};
 #[cfg(unix)]

@@ -32,13 +32,14 @@ use crate::IoError;
 ///
 /// **What is compared.** At the making: the number of files, the length of each where the readers
 /// know it, and where one knows it the first, the middle and the last 4,096 bytes of each file. At
-/// use: the whole of the first four reads of each file, from every copy. Nothing else: a copy that
-/// differs elsewhere goes unnoticed here (verify checksums for that). Copies that differ are
-/// refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::Changed`], for that
-/// read and all later ones.
+/// use: the whole of the first four reads of each file, from every copy. Nothing else: what differs
+/// elsewhere is found only by a [`Checked`](crate::Checked) around each copy. Copies that differ
+/// are refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::Changed`], for
+/// that read and all later ones.
 ///
 /// **Changes.** [`check_unchanged`] checks the copies that are in use. A copy that changed is
-/// reported once, because earlier reads may have come from it, and left out.
+/// reported once, because earlier reads may have come from it, and left out. A copy that is left
+/// out because a read of it ended early, or had a wrong checksum, is asked at once.
 ///
 /// Paths in errors are those of the copy that failed; [`path`] is that of the first copy.
 ///
@@ -152,8 +153,10 @@ impl MirrorReader {
     fn leave_out_all(&self, failed: Vec<(usize, ReadError)>) {
         for (copy, error) in failed {
             self.leave_out(copy, &error);
-            if error.kind() == ErrorKind::Corrupt {
-                self.owed.lock().get_or_insert(error);
+            if error.kind() == ErrorKind::Corrupt
+                && let Err(changed) = self.copies[copy].reader.check_unchanged()
+            {
+                self.owed.lock().get_or_insert(changed);
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Readers that fail on purpose, and conformance of readers.
 //!
 //! The decorators wrap any [`RecordReader`] and are readers themselves, so they stack:
-//! [`FaultyReader`], [`ShortReader`] and [`TornReader`] fail by a [`Schedule`], [`SlowReader`]
-//! takes its time, [`CountingReader`] keeps books. [`check`] drives a reader of your own through
+//! [`FaultyReader`], [`ShortReader`] and [`TornReader`] fail by a [`Schedule`], [`FlippingReader`]
+//! brings wrong bytes and says nothing, [`SlowReader`] takes its time, [`CountingReader`] keeps
+//! books. [`check`] drives a reader of your own through
 //! the contract and lists what it breaks; [`assert_lawful`] panics with that list.
 //!
 //! # Example
@@ -48,7 +49,7 @@ mod violation;
 
 pub use conformance::{Conformance, assert_lawful, check};
 pub use counting::CountingReader;
-pub use faults::{Fault, FaultyReader, Schedule, ShortReader, TornReader};
+pub use faults::{Fault, FaultyReader, FlippingReader, Schedule, ShortReader, TornReader};
 pub use slow::SlowReader;
 pub use violation::Violation;
 

@@ -13,12 +13,12 @@ use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
 };
 use slotstream_experts::StreamingExperts;
-use slotstream_io::{DirectOptions, LaneQueue, ReaderKind, open_reader};
+use slotstream_io::{Checked, ChecksumTable, DirectOptions, LaneQueue, ReaderKind, open_reader};
 use slotstream_kernels::Cpu;
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
-use crate::container::packed_table;
+use crate::container::{checksums, packed_table};
 use crate::engine::{Inner, Runtime, next_number};
 use crate::plan::PlanRequest;
 #[cfg(feature = "text")]
@@ -52,6 +52,7 @@ pub struct EngineBuilder {
     sinks: Vec<Box<dyn EventSink>>,
     reader: Source,
     container: ContainerChoice,
+    verify_reads: bool,
     ops: Option<Arc<dyn Ops>>,
     device: DeviceKind,
     lanes: usize,
@@ -95,6 +96,7 @@ impl EngineBuilder {
             sinks: Vec::new(),
             reader: Source::Kind(ReaderKind::Auto),
             container: ContainerChoice::Beside,
+            verify_reads: false,
             ops: None,
             device: DeviceKind::Cpu,
             lanes: 8,
@@ -159,6 +161,16 @@ impl EngineBuilder {
     #[must_use]
     pub fn container(mut self, container: ContainerChoice) -> Self {
         self.container = container;
+        self
+    }
+
+    /// Compares every record that is read from a container with its checksum before it is used: a
+    /// damaged one is an error, and never a token. Off by default, because each record is read by
+    /// the processor once more. Records of the shards and rows of the n-gram table have no
+    /// checksums of their own, so building without a container of records is then an error.
+    #[must_use]
+    pub const fn verify_reads(mut self, verify: bool) -> Self {
+        self.verify_reads = verify;
         self
     }
 
@@ -292,13 +304,29 @@ impl EngineBuilder {
         let checkpoint = Checkpoint::open(&self.folder)?;
         let context = self.context_for(&checkpoint)?;
         let container = self.container.open(&checkpoint)?;
-        MemoryPlan::new(&checkpoint, &self.request(&checkpoint, container.as_ref(), context))
+        let (container, checksums) = (container.as_ref(), self.checksums(container.as_ref())?);
+        let request = self.request(&checkpoint, container, checksums.as_ref(), context);
+        MemoryPlan::new(&checkpoint, &request)
+    }
+
+    /// What reads are compared with, if they are to be.
+    fn checksums(&self, container: Option<&Container>) -> Result<Option<ChecksumTable>, Error> {
+        if !self.verify_reads {
+            return Ok(None);
+        }
+        let Some(table) = container.and_then(checksums) else {
+            let (option, value) = ("verify reads", "true, with records of the shards".to_owned());
+            let expected = "a container with experts.slots: the shards have no checksums";
+            return Err(Error::Option { option, value, expected });
+        };
+        Ok(Some(table))
     }
 
     fn request(
         &self,
         checkpoint: &Checkpoint,
         container: Option<&Container>,
+        checksums: Option<&ChecksumTable>,
         context: usize,
     ) -> PlanRequest {
         let headers = container.map(|container| [container.experts(), container.ngram()]);
@@ -321,7 +349,7 @@ impl EngineBuilder {
                     DirectOptions::new().planned_bytes()
                 }
                 _ => 0,
-            },
+            } + checksums.map_or(0, ChecksumTable::bytes),
             policy_bytes: self.policy.planned_bytes(&checkpoint.geometry()),
         }
     }
@@ -343,13 +371,18 @@ impl EngineBuilder {
         #[cfg(feature = "text")]
         let text = TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
         let container = self.container.open(&checkpoint)?.map(Arc::new);
-        let request = self.request(&checkpoint, container.as_deref(), context);
+        let checksums = self.checksums(container.as_deref())?;
+        let request = self.request(&checkpoint, container.as_deref(), checksums.as_ref(), context);
         let plan = MemoryPlan::new(&checkpoint, &request)?;
         let repacked = container.iter().flat_map(|container| container.files());
         let files: Vec<PathBuf> = checkpoint.files().iter().chain(repacked).cloned().collect();
         let reader = match self.reader {
             Source::Kind(kind) => open_reader(kind, &files)?,
             Source::Own(open) => open(&files).map_err(|source| Error::Reader { source })?,
+        };
+        let reader = match checksums {
+            Some(table) => Arc::new(Checked::new(reader, table)),
+            None => reader,
         };
         let mode = reader.effective();
         let ops = match self.ops {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::{Container, Content};
 use slotstream_core::Extent;
+use slotstream_io::ChecksumTable;
 use slotstream_ngram::{NgramError, NgramTable};
 
 use crate::Error;
@@ -59,4 +60,17 @@ pub(crate) fn packed_table(container: &Container) -> Result<Option<NgramTable>, 
     let data = Extent::new(first.file(), first.offset(), rows.saturating_mul(stride));
     let Ok(data) = data else { return Ok(None) };
     NgramTable::from_packed(layout.format(), layout.width(), *rows, stride, data).map(Some)
+}
+
+/// The checksums of a container's records; `None` without records. Rows have none of their own:
+/// theirs are of blocks of a MiB.
+pub(crate) fn checksums(container: &Container) -> Option<ChecksumTable> {
+    let Content::Experts { geometry, layout, .. } = &container.experts()?.content else {
+        return None;
+    };
+    let keys = || (0..geometry.records()).map(|index| geometry.key(index));
+    let sums = keys().map(|key| container.record_checksum(key?)).collect::<Option<Vec<u32>>>()?;
+    let first = container.extent(keys().next()??)?;
+    let (stride, len) = (layout.stride() as u64, layout.record_len() as u64);
+    ChecksumTable::new(first.file(), first.offset(), stride, len, sums)
 }

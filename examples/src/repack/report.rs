@@ -145,6 +145,7 @@ fn resume_command(arguments: &Arguments, checkpoint: &Checkpoint) -> String {
         (" --ngram", arguments.ngram),
         (" --pad-rows", arguments.pad_rows),
         (" --verify", arguments.verify),
+        (" --replace", arguments.replace),
         (" --resume", true),
     ] {
         if given {

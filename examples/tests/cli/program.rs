@@ -1,8 +1,10 @@
 //! The programs themselves: peak memory, exit codes, signals.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use super::{last_object, output};
 
@@ -258,4 +260,35 @@ fn an_interrupt_ends_with_the_figures_so_far() {
     let recording = slotstream_replay::Recording::open(&trace).unwrap().requests().unwrap();
     assert!(recording.lookups() > 0);
     assert!(object["tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
+}
+
+/// The scratch file is removed whatever the signal; under `nohup` a hang-up is none.
+#[test]
+fn signals_leave_no_scratch_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = || fs::read_dir(folder.path()).unwrap().count();
+    for (signal, prefix) in [("-TERM", ""), ("-HUP", ""), ("-INT", ""), ("-TERM", "trap '' HUP; ")]
+    {
+        let probe = program("probe_ssd");
+        let script = format!(
+            "{prefix}exec '{}' --scratch '{}' --size 300MB --rounds 60000 --depth 1 --way page \
+             --reader buffered --bytes 1MB",
+            probe.display(),
+            folder.path().display()
+        );
+        let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn();
+        let child = child.as_mut().unwrap();
+        let id = child.id().to_string();
+        let send = |signal| Command::new("kill").args([signal, &id]).status().unwrap().success();
+        while left() == 0 {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if !prefix.is_empty() {
+            assert!(send("-HUP"));
+        }
+        assert!(send(signal));
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal} {prefix}");
+        assert_eq!(left(), 0, "{signal} {prefix}");
+    }
 }

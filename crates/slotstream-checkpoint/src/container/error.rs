@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use slotstream_core::{ErrorKind, ReadError};
 
+use super::SourceIdentity;
 use crate::{Checkpoint, CheckpointError};
 
 /// Why a container was refused, or could not be made. Every variant names the file or folder.
@@ -135,6 +136,32 @@ pub enum ContainerError {
         /// How to make it again.
         remedy: Box<RepackCommand>,
     },
+    /// A file that was made from other weights stands where one was to be written.
+    #[error(
+        "{} was made from other weights: {}: expected {}, found {}; this checkpoint has {expected}, \
+         the file is of {found}; write to another folder, or replace it with --replace",
+        path.display(), difference.what, difference.expected, difference.found
+    )]
+    #[non_exhaustive]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// The first thing that differs.
+        difference: Box<Difference>,
+        /// The checkpoint that was to be repacked.
+        expected: Box<SourceIdentity>,
+        /// The one that the file was made from.
+        found: Box<SourceIdentity>,
+    },
+    /// A file that this build cannot read stands where one was to be written.
+    #[error("{} is not replaced without --replace: whose it is cannot be read", path.display())]
+    #[non_exhaustive]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// [`Self::Magic`] or [`Self::Version`].
+        source: Box<Self>,
+    },
     /// The checkpoint changed while it was repacked.
     #[error("{}: {what} changed while it was repacked; repack it again", folder.display())]
     #[non_exhaustive]
@@ -147,7 +174,7 @@ pub enum ContainerError {
     /// Bytes of a container that differ from those of the checkpoint.
     #[error(
         "{}: {what}: byte {offset} is {found:#04x}, expected {expected:#04x} as in {origin}; \
-         remove the file and repack it",
+         repack it with --replace",
         path.display()
     )]
     #[non_exhaustive]
@@ -270,17 +297,20 @@ pub struct RepackCommand {
     pub model: PathBuf,
     /// The container's folder.
     pub out: PathBuf,
+    /// Whether it has to be told to replace what is there: a container of other weights.
+    pub replace: bool,
 }
 
 impl RepackCommand {
     pub(super) fn new(checkpoint: &Checkpoint, out: &Path) -> Box<Self> {
-        Box::new(Self { model: checkpoint.folder().into(), out: out.into() })
+        Box::new(Self { model: checkpoint.folder().into(), out: out.into(), replace: false })
     }
 }
 
 impl fmt::Display for RepackCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "repack --model {} --out {}", self.model.display(), self.out.display())
+        write!(f, "repack --model {} --out {}", self.model.display(), self.out.display())?;
+        if self.replace { f.write_str(" --replace") } else { Ok(()) }
     }
 }
 
@@ -308,6 +338,8 @@ impl ContainerError {
             | Self::Unfinished { .. }
             | Self::Version { .. }
             | Self::Stale { .. }
+            | Self::OtherModel { .. }
+            | Self::Foreign { .. }
             | Self::NoNgram { .. }
             | Self::Space { .. }
             | Self::PartExists { .. } => ErrorKind::User,

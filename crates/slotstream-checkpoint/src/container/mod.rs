@@ -143,7 +143,8 @@ impl Container {
             Some(Difference { what, expected, found })
         });
         if let Some(difference) = difference {
-            let remedy = RepackCommand::new(checkpoint, folder);
+            let mut remedy = RepackCommand::new(checkpoint, folder);
+            remedy.replace = !now.same_weights(&header.source);
             let difference = Box::new(difference);
             return Err(ContainerError::Stale { path: path.into(), difference, remedy });
         }

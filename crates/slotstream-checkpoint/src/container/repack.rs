@@ -76,6 +76,7 @@ pub struct Repack<'a> {
     kinds: Vec<ContainerKind>,
     pad_rows: bool,
     resume: bool,
+    replace: bool,
     step_bytes: usize,
     disk: &'a dyn Disk,
 }
@@ -94,6 +95,7 @@ impl<'a> Repack<'a> {
             kinds,
             pad_rows: false,
             resume: false,
+            replace: false,
             step_bytes: STEP_BYTES,
             disk: &RealDisk,
         }
@@ -129,6 +131,15 @@ impl<'a> Repack<'a> {
         self
     }
 
+    /// Writes anew what is there: a finished file, whose bytes may be damaged although nothing else
+    /// of it shows that, and one of another model. With [`Repack::resume`], a finished file that
+    /// fits and has no unfinished one beside it is what an earlier run wrote, and stays.
+    #[must_use]
+    pub const fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
+        self
+    }
+
     /// Puts so many bytes together before they are written, one record or block at least
     /// [default: 8 MiB]. Memory is about twice that, and the checksum table.
     #[must_use]
@@ -146,7 +157,8 @@ impl<'a> Repack<'a> {
     /// What would be written, and whether there is room; writes nothing.
     ///
     /// # Errors
-    /// [`ContainerError::NoNgram`], [`ContainerError::PartExists`], [`ContainerError::Space`], and
+    /// [`ContainerError::NoNgram`], [`ContainerError::PartExists`],
+    /// [`ContainerError::OtherModel`], [`ContainerError::Foreign`], [`ContainerError::Space`], and
     /// those of reading the checkpoint's config and headers.
     pub fn plan(&self) -> Result<Vec<RepackedFile>, ContainerError> {
         let jobs = self.jobs()?;
@@ -157,8 +169,10 @@ impl<'a> Repack<'a> {
     /// Writes the files. `progress` is told after each step and may end the run, which can then be
     /// resumed.
     ///
-    /// A finished file of the same source and options is left as it is; a stale or damaged one is
-    /// replaced when the new one is complete.
+    /// A finished file of the same source and options is left as it is. One that is of no use to
+    /// any model is replaced when the new one is complete: of the same weights under another
+    /// config or layout, not finished, or damaged. One of other weights, or one that this build
+    /// cannot read, is an error unless [`Repack::replace`] is set.
     ///
     /// # Errors
     /// Whatever ends it early, no unfinished file has the name of a finished one. See
@@ -247,15 +261,23 @@ impl<'a> Repack<'a> {
         let serves = |content: &Content| {
             *content == header.content || (!self.pad_rows && Some(content) == padded.as_ref())
         };
+        let part = part_path(&path);
+        let part_exists = part.symlink_metadata().is_ok();
         let there = match Container::open_file(&path, kind, self.checkpoint, &self.folder) {
+            _ if self.replace && (!self.resume || part_exists) => None,
             Ok(Some(file)) => Some(file.header).filter(|header| serves(&header.content)),
             // Whatever is wrong with it, a new one replaces it.
             Ok(None) | Err(_) => None,
         };
         let finished = there.is_some();
         let header = there.unwrap_or(header);
-        let part = part_path(&path);
-        if !finished && !self.resume && part.symlink_metadata().is_ok() {
+        if !finished && !self.replace {
+            spare_others(&path, kind, &header.source)?;
+            if self.resume {
+                spare_other_part(&part, kind, &header.source)?;
+            }
+        }
+        if !finished && !self.resume && part_exists {
             return Err(ContainerError::PartExists { path: part });
         }
         let bytes = header.file_len();
@@ -299,6 +321,61 @@ impl<'a> Repack<'a> {
         }
         Ok(())
     }
+}
+
+/// An error if a file may be of use to somebody: it is complete and of other weights, or nobody
+/// can tell.
+fn spare_others(
+    path: &Path,
+    kind: ContainerKind,
+    own: &SourceIdentity,
+) -> Result<(), ContainerError> {
+    match header_of(path, kind) {
+        Some(Ok(header)) if header.complete => compare(path, own, &header.source),
+        Some(Err(source @ (ContainerError::Magic { .. } | ContainerError::Version { .. }))) => {
+            Err(ContainerError::Foreign { path: path.into(), source: Box::new(source) })
+        }
+        // What is damaged or not finished is of no use.
+        _ => Ok(()),
+    }
+}
+
+/// An error if an unfinished file is of other weights: somebody may want to go on with it.
+fn spare_other_part(
+    path: &Path,
+    kind: ContainerKind,
+    own: &SourceIdentity,
+) -> Result<(), ContainerError> {
+    match header_of(path, kind) {
+        Some(Ok(header)) => compare(path, own, &header.source),
+        _ => Ok(()),
+    }
+}
+
+fn compare(
+    path: &Path,
+    own: &SourceIdentity,
+    source: &SourceIdentity,
+) -> Result<(), ContainerError> {
+    let Some(difference) = own.difference(source).filter(|_| !own.same_weights(source)) else {
+        return Ok(());
+    };
+    Err(ContainerError::OtherModel {
+        path: path.into(),
+        difference: Box::new(difference),
+        expected: Box::new(own.clone()),
+        found: Box::new(source.clone()),
+    })
+}
+
+/// The header of a file of a container; `None` where there is no file.
+fn header_of(path: &Path, kind: ContainerKind) -> Option<Result<ContainerHeader, ContainerError>> {
+    // A pipe would block, and a link lead elsewhere.
+    if !fs::symlink_metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let file = File::open(path).ok()?;
+    Some(Container::read_header(path, &file, kind))
 }
 
 /// A file to write.

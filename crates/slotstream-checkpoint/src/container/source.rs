@@ -71,9 +71,12 @@ impl Digest {
     }
 }
 
+/// Hexadecimal; a precision shows so many of the digits, rounded up to whole bytes.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let digits = f.precision().unwrap_or(64);
+        let mut bytes = self.0.iter().take(digits.div_ceil(2));
+        bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -138,6 +141,11 @@ impl SourceIdentity {
         Ok(Self { config: config(checkpoint)?, sample: Digest::of(sample), shards })
     }
 
+    /// Whether both are of the same weights, by the files that hold them: a config may be edited.
+    pub(super) fn same_weights(&self, other: &Self) -> bool {
+        self.sample == other.sample && self.shards == other.shards
+    }
+
     /// The first thing in which a container's source differs from this one, the present one.
     pub(super) fn difference(&self, made_from: &Self) -> Option<Difference> {
         let differ = |what: String, expected: String, found: String| {
@@ -173,6 +181,18 @@ impl SourceIdentity {
             return differ(what.into(), expected, found);
         }
         None
+    }
+}
+
+/// One line that tells two checkpoints apart.
+impl fmt::Display for SourceIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |digest: Digest| format!("{digest:.12}");
+        let size: u128 = self.shards.iter().map(|shard| u128::from(shard.size)).sum();
+        let (files, first) = (self.shards.len(), self.shards.first());
+        let first = first.map_or("", |shard| &shard.name);
+        let (config, sample) = (short(self.config), short(self.sample));
+        write!(f, "{files} files of {size} bytes from {first} on, config {config}, scales {sample}")
     }
 }
 

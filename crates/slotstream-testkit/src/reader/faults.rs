@@ -1,9 +1,9 @@
 //! Readers that fail by a schedule.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use slotstream_core::{Extent, ReadError, RecordReader};
+use slotstream_core::{Extent, ReadError, ReadRequest, RecordReader};
 
 use super::hand_on;
 
@@ -18,6 +18,8 @@ pub enum Schedule {
     Always,
     /// One: the n-th, counted from 0.
     Nth(u64),
+    /// The n-th, counted from 0, and all after it.
+    From(u64),
     /// One in k: reads k-1, 2k-1, ... counted from 0. `Every(0)` is `Never`.
     Every(u64),
 }
@@ -28,6 +30,7 @@ impl Schedule {
             Self::Never | Self::Every(0) => false,
             Self::Always => true,
             Self::Nth(n) => read == n,
+            Self::From(n) => read >= n,
             Self::Every(k) => read % k == k - 1,
         }
     }
@@ -59,34 +62,34 @@ impl From<Fault> for io::Error {
 }
 
 /// Counts reads and says which of them fail.
-#[derive(Debug)]
-struct Trigger(Mutex<Count>);
+#[derive(Clone, Debug)]
+pub(super) struct Trigger(Arc<Mutex<Count>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Count {
+pub(super) struct Count {
     schedule: Schedule,
     since_armed: u64,
-    reads: u64,
-    faults: u64,
+    pub(super) reads: u64,
+    pub(super) faults: u64,
 }
 
 impl Trigger {
-    const fn new(schedule: Schedule) -> Self {
-        Self(Mutex::new(Count { schedule, since_armed: 0, reads: 0, faults: 0 }))
+    pub(super) fn new(schedule: Schedule) -> Self {
+        Self(Arc::new(Mutex::new(Count { schedule, since_armed: 0, reads: 0, faults: 0 })))
     }
 
-    fn count(&self) -> MutexGuard<'_, Count> {
+    pub(super) fn count(&self) -> MutexGuard<'_, Count> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arm(&self, schedule: Schedule) {
+    pub(super) fn arm(&self, schedule: Schedule) {
         let mut count = self.count();
         count.schedule = schedule;
         count.since_armed = 0;
     }
 
     /// Counts one read; whether it fails.
-    fn strikes(&self) -> bool {
+    pub(super) fn strikes(&self) -> bool {
         let mut count = self.count();
         let strikes = count.schedule.strikes(count.since_armed);
         count.since_armed += 1;
@@ -96,13 +99,23 @@ impl Trigger {
     }
 }
 
-macro_rules! scheduled {
+/// What a reader with a trigger can be asked and told.
+macro_rules! triggered {
     ($reader:ident) => {
         impl<R> $reader<R> {
-            /// Starts counting anew: from the next read on, which is number 0, reads fail by
+            /// Starts counting anew: from the next read on, which is number 0, reads go wrong by
             /// `schedule`.
-            pub fn arm(&self, schedule: Schedule) {
+            pub fn arm(&self, schedule: super::Schedule) {
                 self.trigger.arm(schedule);
+            }
+
+            /// Takes the schedule of another reader: the reads of both are counted together, and
+            /// arming one arms both. For copies behind a mirror, of which it is not known which
+            /// one will be read.
+            #[must_use]
+            pub fn counted_with(mut self, other: &Self) -> Self {
+                self.trigger = other.trigger.clone();
+                self
             }
 
             /// Reads since it was made, failed ones included.
@@ -110,7 +123,7 @@ macro_rules! scheduled {
                 self.trigger.count().reads
             }
 
-            /// Reads that were made to fail.
+            /// Reads that were made to go wrong.
             pub fn faults(&self) -> u64 {
                 self.trigger.count().faults
             }
@@ -119,6 +132,50 @@ macro_rules! scheduled {
             pub const fn inner(&self) -> &R {
                 &self.inner
             }
+        }
+    };
+}
+pub(super) use triggered;
+
+/// A reader whose `spoil` reads what its trigger strikes.
+macro_rules! scheduled {
+    ($reader:ident, $label:literal) => {
+        triggered!($reader);
+
+        impl<R: RecordReader> RecordReader for $reader<R> {
+            fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+                if self.trigger.strikes() {
+                    self.spoil(extent, buffer)
+                } else {
+                    self.inner.read_exact_at(extent, buffer)
+                }
+            }
+
+            /// What is not struck stays a batch of the reader behind.
+            fn read_batch(
+                &self,
+                requests: &mut [ReadRequest<'_>],
+                landed: &mut dyn FnMut(usize, Result<(), ReadError>),
+            ) {
+                let (mut struck, mut places, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+                for (i, ReadRequest { extent, buffer }) in requests.iter_mut().enumerate() {
+                    if self.trigger.strikes() {
+                        struck.push((i, *extent, buffer));
+                    } else {
+                        places.push(i);
+                        rest.push(ReadRequest { extent: *extent, buffer });
+                    }
+                }
+                self.inner.read_batch(&mut rest, &mut |i, result| {
+                    // A reader that lands what nobody asked for is shown as such.
+                    landed(places.get(i).copied().unwrap_or(usize::MAX), result);
+                });
+                for (i, extent, buffer) in struck {
+                    landed(i, self.spoil(&extent, buffer));
+                }
+            }
+
+            hand_on!($label);
         }
     };
 }
@@ -136,20 +193,16 @@ impl<R: RecordReader> FaultyReader<R> {
     pub fn new(inner: R, schedule: Schedule, fault: impl Into<Fault>) -> Self {
         Self { inner, trigger: Trigger::new(schedule), fault: fault.into() }
     }
-}
 
-scheduled!(FaultyReader);
-
-impl<R: RecordReader> RecordReader for FaultyReader<R> {
-    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
-        match (self.trigger.strikes(), self.inner.path(extent.file())) {
-            (true, Some(path)) => Err(ReadError::io(path, extent, 0, self.fault.into())),
-            _ => self.inner.read_exact_at(extent, buffer),
+    fn spoil(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        match self.inner.path(extent.file()) {
+            Some(path) => Err(ReadError::io(path, extent, 0, self.fault.into())),
+            None => self.inner.read_exact_at(extent, buffer),
         }
     }
-
-    hand_on!("with faults");
 }
+
+scheduled!(FaultyReader, "with faults");
 
 /// Brings all bytes, and then reports that the file ended after half of them.
 #[derive(Debug)]
@@ -160,25 +213,19 @@ pub struct ShortReader<R> {
 
 impl<R: RecordReader> ShortReader<R> {
     /// Reads of `inner` that `schedule` names come short.
-    pub const fn new(inner: R, schedule: Schedule) -> Self {
+    pub fn new(inner: R, schedule: Schedule) -> Self {
         Self { inner, trigger: Trigger::new(schedule) }
     }
-}
 
-scheduled!(ShortReader);
-
-impl<R: RecordReader> RecordReader for ShortReader<R> {
-    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
-        let strikes = self.trigger.strikes();
+    fn spoil(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
         self.inner.read_exact_at(extent, buffer)?;
-        match self.inner.path(extent.file()) {
-            Some(path) if strikes => Err(ReadError::end_of_file(path, extent, extent.len() / 2)),
-            _ => Ok(()),
-        }
+        self.inner
+            .path(extent.file())
+            .map_or(Ok(()), |path| Err(ReadError::end_of_file(path, extent, extent.len() / 2)))
     }
-
-    hand_on!("coming short");
 }
+
+scheduled!(ShortReader, "coming short");
 
 /// Brings the first half of the bytes, leaves garbage in the rest and fails.
 #[derive(Debug)]
@@ -189,27 +236,43 @@ pub struct TornReader<R> {
 
 impl<R: RecordReader> TornReader<R> {
     /// Reads of `inner` that `schedule` names are torn.
-    pub const fn new(inner: R, schedule: Schedule) -> Self {
+    pub fn new(inner: R, schedule: Schedule) -> Self {
         Self { inner, trigger: Trigger::new(schedule) }
     }
+
+    fn spoil(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.inner.read_exact_at(extent, buffer)?;
+        let Some(path) = self.inner.path(extent.file()) else { return Ok(()) };
+        let half = buffer.len() / 2;
+        // Different from what was there, byte for byte.
+        buffer[half..].iter_mut().for_each(|byte| *byte ^= 0xA5);
+        Err(ReadError::io(path, extent, half as u64, Fault::Errno(5).into()))
+    }
 }
 
-scheduled!(TornReader);
+scheduled!(TornReader, "torn");
 
-impl<R: RecordReader> RecordReader for TornReader<R> {
-    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
-        let strikes = self.trigger.strikes();
-        self.inner.read_exact_at(extent, buffer)?;
-        match self.inner.path(extent.file()) {
-            Some(path) if strikes => {
-                let half = buffer.len() / 2;
-                // Different from what was there, byte for byte.
-                buffer[half..].iter_mut().for_each(|byte| *byte ^= 0xA5);
-                Err(ReadError::io(path, extent, half as u64, Fault::Errno(5).into()))
-            }
-            _ => Ok(()),
-        }
+/// Changes one bit of what was read and reports success: what only a checksum finds.
+#[derive(Debug)]
+pub struct FlippingReader<R> {
+    inner: R,
+    trigger: Trigger,
+}
+
+impl<R: RecordReader> FlippingReader<R> {
+    /// Reads of `inner` that `schedule` names bring one wrong bit, in the middle of the bytes.
+    pub fn new(inner: R, schedule: Schedule) -> Self {
+        Self { inner, trigger: Trigger::new(schedule) }
     }
 
-    hand_on!("torn");
+    fn spoil(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.inner.read_exact_at(extent, buffer)?;
+        let middle = buffer.len() / 2;
+        if let Some(byte) = buffer.get_mut(middle) {
+            *byte ^= 1;
+        }
+        Ok(())
+    }
 }
+
+scheduled!(FlippingReader, "with flipped bits");

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use slotstream_core::{Extent, ReadError, RecordReader};
 
+use super::faults::{Schedule, Trigger, triggered};
 use super::hand_on;
 
 /// Takes a fixed time for each read and, if it has a bandwidth, the time of its bytes. The fixed
-/// times of concurrent reads overlap; their bytes share one line, one after the other.
+/// times of concurrent reads overlap; their bytes share one line, one after the other. All reads are slow, or those of a schedule.
 #[derive(Debug)]
 pub struct SlowReader<R> {
     inner: R,
@@ -17,12 +18,16 @@ pub struct SlowReader<R> {
     bytes_per_second: Option<u64>,
     /// When the line is free again.
     free: Mutex<Option<Instant>>,
+    trigger: Trigger,
 }
+
+triggered!(SlowReader);
 
 impl<R: RecordReader> SlowReader<R> {
     /// Each read of `inner` takes `delay` longer.
-    pub const fn new(inner: R, delay: Duration) -> Self {
-        Self { inner, delay, bytes_per_second: None, free: Mutex::new(None) }
+    pub fn new(inner: R, delay: Duration) -> Self {
+        let trigger = Trigger::new(Schedule::Always);
+        Self { inner, delay, bytes_per_second: None, free: Mutex::new(None), trigger }
     }
 
     /// Limits the bytes of all reads together. 0 means no limit.
@@ -30,11 +35,6 @@ impl<R: RecordReader> SlowReader<R> {
     pub const fn with_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.bytes_per_second = if bytes_per_second == 0 { None } else { Some(bytes_per_second) };
         self
-    }
-
-    /// The reader behind it.
-    pub const fn inner(&self) -> &R {
-        &self.inner
     }
 
     /// When the bytes of a read that begins now have passed the line.
@@ -51,6 +51,9 @@ impl<R: RecordReader> SlowReader<R> {
 
 impl<R: RecordReader> RecordReader for SlowReader<R> {
     fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        if !self.trigger.strikes() {
+            return self.inner.read_exact_at(extent, buffer);
+        }
         // What the buffer asks for: an extent may claim any length.
         let end = self.line(buffer.len() as u64) + self.delay;
         self.inner.read_exact_at(extent, buffer)?;

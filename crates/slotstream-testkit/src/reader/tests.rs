@@ -239,6 +239,59 @@ fn schedules_count_from_arming() {
     reader.arm(Schedule::Never);
     assert_eq!(failures(&reader, 2), [0; 0]);
     assert_eq!((reader.reads(), reader.faults()), (19, 6));
+    reader.arm(Schedule::From(2));
+    assert_eq!(failures(&reader, 5), [2, 3, 4]);
+}
+
+#[test]
+fn copies_count_together() {
+    let files = Fixture::new();
+    let first = FaultyReader::new(files.plain(), Schedule::Nth(2), Fault::Errno(5));
+    let other = FaultyReader::new(files.plain(), Schedule::Always, Fault::Errno(5));
+    let other = other.counted_with(&first);
+    assert!(ten(&first).0.is_ok() && ten(&other).0.is_ok());
+    assert!(ten(&other).0.is_err() && ten(&first).0.is_ok());
+    other.arm(Schedule::Nth(0));
+    assert!(ten(&first).0.is_err());
+    assert_eq!((first.reads(), other.faults()), (5, 2));
+}
+
+/// Of a batch, those that are struck go wrong and the others do not.
+#[test]
+fn schedules_count_the_requests_of_a_batch() {
+    let files = Fixture::new();
+    let batch = |reader: &dyn RecordReader| {
+        let extent = |n: u64| Extent::new(FileId::new(0), 100 + 10 * n, 10).unwrap();
+        let mut buffers = [[0xEE; 10]; 5];
+        let mut requests: Vec<_> = buffers
+            .iter_mut()
+            .zip(0..)
+            .map(|(buffer, n)| ReadRequest { extent: extent(n), buffer })
+            .collect();
+        let mut landed = [None; 5];
+        reader.read_batch(&mut requests, &mut |i, result| {
+            assert_eq!(landed[i].replace(result.is_ok()), None, "{i} landed twice");
+        });
+        (landed.map(|landed| landed.expect("landed")), buffers)
+    };
+    let every = Schedule::Every(2);
+    let good = [true, false, true, false, true];
+    let right = |n: usize| (0..10).map(|i| (100 + 10 * n + i) as u8).collect::<Vec<u8>>();
+    let readers: [Box<dyn RecordReader>; 3] = [
+        Box::new(FaultyReader::new(files.plain(), every, Fault::Errno(5))),
+        Box::new(ShortReader::new(files.plain(), every)),
+        Box::new(TornReader::new(files.plain(), every)),
+    ];
+    for reader in readers {
+        let (landed, buffers) = batch(&*reader);
+        assert_eq!(landed, good, "{reader:?}");
+        assert!([0, 2, 4].iter().all(|n| buffers[*n][..] == right(*n)), "{reader:?}");
+    }
+    let (landed, buffers) = batch(&FlippingReader::new(files.plain(), every));
+    assert_eq!(landed, [true; 5]);
+    for (n, bytes) in buffers.iter().enumerate() {
+        assert_eq!(bytes[..] == right(n), good[n]);
+    }
 }
 
 #[test]
@@ -287,6 +340,15 @@ fn slow_reads_take_at_least_their_time() {
     let start = Instant::now();
     assert_eq!(ten(&SlowReader::new(files.plain(), delay)).1, RIGHT);
     assert!(start.elapsed() >= delay);
+    let reader = SlowReader::new(files.plain(), delay);
+    reader.arm(Schedule::Nth(1));
+    let timed = || {
+        let start = Instant::now();
+        assert_eq!(ten(&reader).1, RIGHT);
+        start.elapsed()
+    };
+    let took = [timed(), timed()];
+    assert!(took[1] >= delay && reader.faults() == 1, "{took:?}");
 
     // Four threads share a line of 400 bytes a second: 40 bytes take a tenth of a second.
     let reader = Arc::new(SlowReader::new(files.plain(), Duration::ZERO).with_bandwidth(400));

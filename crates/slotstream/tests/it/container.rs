@@ -18,7 +18,7 @@ use crate::rig::{
 
 const TOKENS: usize = 24;
 
-fn repacked(model: &Path, kinds: &[ContainerKind], pad: bool) -> tempfile::TempDir {
+pub(crate) fn repacked(model: &Path, kinds: &[ContainerKind], pad: bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let checkpoint = Checkpoint::open(model).expect("legal");
     let repack = Repack::new(&checkpoint, folder.path()).only(kinds).pad_rows(pad);

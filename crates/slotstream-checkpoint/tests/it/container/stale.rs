@@ -1,10 +1,11 @@
 //! Containers of another checkpoint, or of one that has changed.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use slotstream_checkpoint::container::{Container, ContainerError, Repack};
+use slotstream_checkpoint::container::{Container, ContainerError, Progress, Repack};
 use slotstream_core::{ErrorKind, ExpertIdx, ExpertKey, LayerIdx};
 use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
 
@@ -21,20 +22,44 @@ fn copy() -> tempfile::TempDir {
     folder
 }
 
+/// Whether a repack may replace a stale container without being told to.
+#[derive(PartialEq)]
+enum Whose {
+    /// It is of no use to anybody.
+    Nobodys,
+    /// It may be another model's.
+    Anothers,
+}
+
 /// Asserts that the container is refused with these words and the way out, and that the way out
 /// is one.
 #[track_caller]
-fn assert_stale(folder: &Path, words: &str) {
+fn assert_stale(folder: &Path, whose: &Whose, words: &str) {
     let checkpoint = open(folder);
     let error = Container::open(folder, &checkpoint).expect_err("stale");
     assert!(matches!(error, ContainerError::Stale { .. }), "{error:?}");
     assert_eq!(error.kind(), ErrorKind::User);
     let (text, path) = (error.to_string(), folder.display());
-    let remedy = format!("repack --model {path} --out {path}");
+    let flag = if *whose == Whose::Anothers { " --replace`" } else { "`" };
+    let remedy = format!("`repack --model {path} --out {path}{flag}");
     for words in [words, &remedy, " is stale: "] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    Repack::new(&checkpoint, folder).run(&mut go_on).expect("replaced");
+    let repack = Repack::new(&checkpoint, folder);
+    if *whose == Whose::Anothers {
+        let error = repack.clone().run(&mut go_on).expect_err("it may be of use");
+        assert_eq!(error.kind(), ErrorKind::User);
+        let text = error.to_string();
+        assert!(matches!(error, ContainerError::OtherModel { .. }), "{text}");
+        for words in ["--replace", "was made from other weights", "this checkpoint has"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(repack.plan().is_err(), "nor would it be planned");
+        assert!(repack.clone().resume(true).run(&mut go_on).is_err(), "nor resumed");
+        Container::open(folder, &checkpoint).expect_err("nothing was written");
+    }
+    let repack = repack.replace(*whose == Whose::Anothers);
+    repack.run(&mut go_on).expect("replaced");
     let container = Container::open(folder, &checkpoint).expect("fresh");
     container.verify(&checkpoint, None, &mut go_on).expect("the same");
 }
@@ -46,7 +71,7 @@ fn another_config() {
         config["note"] = "nothing that matters".into();
     })
     .unwrap();
-    assert_stale(folder.path(), "config.json is another one: expected SHA-256");
+    assert_stale(folder.path(), &Whose::Nobodys, "config.json is another one: expected SHA-256");
 }
 
 #[test]
@@ -57,13 +82,17 @@ fn another_header() {
         header.insert("__metadata__".into(), serde_json::json!({"format": "other"}));
     })
     .unwrap();
-    assert_stale(folder.path(), "model-00002.safetensors has another size");
+    assert_stale(folder.path(), &Whose::Anothers, "model-00002.safetensors has another size");
     // The same size, other words.
     edit::edit_header(&shard, |header| {
         header.insert("__metadata__".into(), serde_json::json!({"format": "OTHER"}));
     })
     .unwrap();
-    assert_stale(folder.path(), "the header of model-00002.safetensors is another one");
+    assert_stale(
+        folder.path(),
+        &Whose::Anothers,
+        "the header of model-00002.safetensors is another one",
+    );
 }
 
 #[test]
@@ -76,7 +105,11 @@ fn another_name() {
         fs::write(index, text).unwrap();
     };
     rename("model-00002.safetensors", "other.safetensors");
-    assert_stale(folder.path(), "it knows other files: expected other.safetensors");
+    assert_stale(
+        folder.path(),
+        &Whose::Anothers,
+        "it knows other files: expected other.safetensors",
+    );
 }
 
 #[test]
@@ -88,7 +121,7 @@ fn other_weights_in_the_same_shapes() {
     let path = &checkpoint.files()[scales.file().index()];
     let shard = fs::OpenOptions::new().write(true).open(path).unwrap();
     shard.write_all_at(&[0x12], scales.offset() + 10).unwrap();
-    assert_stale(folder.path(), "the weights are others in the same shapes");
+    assert_stale(folder.path(), &Whose::Anothers, "the weights are others in the same shapes");
 }
 
 #[test]
@@ -107,6 +140,83 @@ fn another_model() {
     let other = open(&random_fixture());
     let text = Container::open(out.path(), &other).expect_err("of another model").to_string();
     assert!(text.contains("config.json is another one"), "{text}");
+    for checkpoint in [&b, &other] {
+        let error = Repack::new(checkpoint, out.path()).run(&mut go_on).expect_err("a's");
+        assert!(matches!(error, ContainerError::OtherModel { .. }), "{error}");
+    }
+    Container::open(out.path(), &a).expect("as it was");
+    Repack::new(&b, out.path()).replace(true).run(&mut go_on).expect("replaced");
+    Container::open(out.path(), &b).expect("b's");
+}
+
+/// An unfinished file of another model is not written over by going on.
+#[test]
+fn the_rest_of_another_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = CheckpointSpec::new(small_config());
+    let models = [folder.path().join("a"), folder.path().join("b")];
+    spec.write_random(&models[0], 1).unwrap();
+    spec.write_random(&models[1], 2).unwrap();
+    let (a, b) = (open(&models[0]), open(&models[1]));
+    let out = tempfile::tempdir().unwrap();
+    let stop = &mut |progress: Progress| match progress.done {
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
+    };
+    Repack::new(&a, out.path()).step_bytes(1).run(stop).expect_err("stopped");
+    let part = out.path().join("experts.slots.part");
+    let rest = fs::read(&part).expect("a rest");
+    let error = Repack::new(&b, out.path()).resume(true).run(&mut go_on).expect_err("a's");
+    assert!(matches!(&error, ContainerError::OtherModel { path, .. } if *path == part), "{error}");
+    assert!(fs::read(&part).expect("still there") == rest);
+    Repack::new(&b, out.path()).resume(true).replace(true).run(&mut go_on).expect("replaced");
+    Container::open(out.path(), &b).expect("b's").verify(&b, None, &mut go_on).expect("whole");
+}
+
+#[test]
+fn what_nobody_can_read_is_not_replaced() {
+    let folder = copy();
+    let checkpoint = open(folder.path());
+    let path = folder.path().join("experts.slots");
+    let good = fs::read(&path).unwrap();
+    for (at, byte) in [(0, b'x'), (8, 9)] {
+        let mut other = good.clone();
+        other[at] = byte;
+        fs::write(&path, &other).unwrap();
+        let repack = Repack::new(&checkpoint, folder.path());
+        let error = repack.clone().run(&mut go_on).expect_err("whose is it?");
+        assert!(matches!(error, ContainerError::Foreign { .. }), "{error}");
+        assert!(fs::read(&path).unwrap() == other, "as it was");
+        repack.replace(true).run(&mut go_on).expect("replaced");
+        assert!(fs::read(&path).unwrap() == good);
+    }
+}
+
+/// A flipped bit of a record: nothing else shows that the file is damaged.
+#[test]
+fn a_finished_file_is_written_anew_when_told_so() {
+    let folder = copy();
+    let checkpoint = open(folder.path());
+    let path = folder.path().join("experts.slots");
+    let good = fs::read(&path).unwrap();
+    let mut damaged = good.clone();
+    let at = damaged.len() - 20_000;
+    damaged[at] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let repack = Repack::new(&checkpoint, folder.path());
+    repack.run(&mut go_on).expect("finished already");
+    assert!(fs::read(&path).unwrap() == damaged);
+    // A run that was cut off goes on, although the damaged file is still there.
+    let replace = repack.clone().step_bytes(1).replace(true);
+    let stop = &mut |progress: Progress| match progress.done {
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
+    };
+    replace.run(stop).expect_err("stopped");
+    assert!(fs::read(&path).unwrap() == damaged);
+    let files = replace.resume(true).run(&mut go_on).expect("replaced");
+    assert!(fs::read(&path).unwrap() == good);
+    assert!(files[0].kept > 0 && files[0].kept < files[0].bytes, "{files:?}");
 }
 
 #[test]
