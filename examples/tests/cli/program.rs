@@ -94,7 +94,7 @@ fn errors_go_to_standard_error_with_their_code() {
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
     for arguments in [&["--help"][..], &["--version"], &["--json"]] {
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let child = Command::new(program("inspect")).args(arguments).stdout(full).output().unwrap();
         let shown = text(&child.stderr);
         assert_eq!(child.status.code(), Some(1), "{arguments:?}: {shown}");
@@ -111,19 +111,19 @@ fn a_shard_without_rights_is_named() {
     use std::os::unix::process::CommandExt;
 
     let rights = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     let parent = tempfile::tempdir().unwrap();
     let (folder, copy) = (parent.path().join("model"), parent.path().join("inspect"));
     slotstream_testkit::checkpoint::damage::write_good(&folder).unwrap();
-    std::fs::copy(program("inspect"), &copy).unwrap();
+    fs::copy(program("inspect"), &copy).unwrap();
     rights(parent.path(), 0o755);
     rights(&folder, 0o755);
     rights(&copy, 0o755);
     let shard = folder.join("model-00002.safetensors");
     rights(&shard, 0o000);
     // Whoever may read it all the same is root.
-    let root = std::fs::File::open(&shard).is_ok();
+    let root = fs::File::open(&shard).is_ok();
     rights(&shard, 0o644);
     let run = || {
         let mut command = Command::new(&copy);
@@ -216,7 +216,7 @@ fn a_policy_of_ones_own_is_lawful_compared_and_run() {
     };
     assert!(hits("clock ") < hits("fading ") && hits("fading ") < hits("opt "), "{shown}");
     assert!(shown.contains("the same 48 tokens"), "{shown}");
-    let source = std::fs::read_to_string("examples/custom_policy/policy.rs").unwrap();
+    let source = fs::read_to_string("examples/custom_policy/policy.rs").unwrap();
     let uses: Vec<&str> = source.lines().filter(|line| line.starts_with("use ")).collect();
     assert_eq!(uses, ["use slotstream_core::{"], "it needs one crate alone");
 }
@@ -226,12 +226,12 @@ fn the_program_of_the_readme() {
     let shown = from_root("embed", &[]);
     let object = last_object(&from_root("generate", &["--quiet", "--max-tokens", "32"]));
     assert!(shown.contains(object["text"].as_str().expect("text")), "{shown}");
-    let readme = std::fs::read_to_string("../README.md").unwrap();
-    let source = std::fs::read_to_string("examples/embed.rs").unwrap();
+    let readme = fs::read_to_string("../README.md").unwrap();
+    let source = fs::read_to_string("examples/embed.rs").unwrap();
     let (_, source) = source.split_once("\n\n").expect("a line that says what it is");
     assert!(readme.contains(&format!("```rust,no_run\n{source}```\n")), "README.md has other code");
     // What the README says of the three.
-    let lines = |name: &str| std::fs::read_to_string(name).unwrap().lines().count();
+    let lines = |name: &str| fs::read_to_string(name).unwrap().lines().count();
     assert!(source.lines().count() <= 20);
     assert!(lines("examples/compose.rs") < 150 && lines("examples/own_graph.rs") < 100);
 }
@@ -279,7 +279,9 @@ fn signals_leave_no_scratch_file() {
         let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn();
         let child = child.as_mut().unwrap();
         let id = child.id().to_string();
-        let send = |signal| Command::new("kill").args([signal, &id]).status().unwrap().success();
+        let send = |signal: &str| {
+            Command::new("kill").args([signal, id.as_str()]).status().unwrap().success()
+        };
         while left() == 0 {
             assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
             std::thread::sleep(Duration::from_millis(5));
