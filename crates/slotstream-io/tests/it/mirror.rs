@@ -224,7 +224,8 @@ fn a_copy_may_lack_files() {
     let first = Arc::new(FaultyReader::new(first, Schedule::Never, Fault::Errno(5)));
     // In place of the second file is something else, which would be refused.
     let second = MemReader::from_bytes(vec![bytes.clone(), vec![1]]).unwrap();
-    let second = Arc::new(Counted::new(second));
+    // Slow, so that the first is chosen where it may.
+    let second = Arc::new(Counted::new(SlowReader::new(second, Duration::from_micros(500))));
     let partial = |lacks: Vec<FileId>| {
         MirrorReader::partial(vec![(first.clone() as _, Vec::new()), (second.clone() as _, lacks)])
     };
