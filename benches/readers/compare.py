@@ -11,8 +11,7 @@ GROUP = "/sys/fs/cgroup/memory/slotstream-readers"
 # Beside the plan, for the page cache and the rest, when it is to be small.
 SMALL_CACHE = 400 << 20
 READERS = [
-    ("buffered", 8), ("direct", 8), ("uring", 8), ("uring", 1), ("direct", 64), ("uncached", 8),
-    ("mmap", 8),
+    ("buffered", 8), ("direct", 8), ("direct", 64), ("uring", 8), ("uring", 1), ("mmap", 8),
 ]
 
 
@@ -22,8 +21,7 @@ def cases(models):
         for source, place in [("shards", "none"), ("container", container)]:
             for cache in ["warm"] if model == "tiny" else ["small", "large"]:
                 for reader, lanes in READERS:
-                    # What is of interest elsewhere costs too much time here.
-                    if cache == "large" and (lanes == 64 or reader in ("uncached", "mmap")):
+                    if cache == "large" and lanes == 64:
                         continue
                     flags = ["--model", folder, "--container", place, "--reader", reader,
                              "--lanes", str(lanes), *own]
@@ -116,9 +114,15 @@ def main():
                 sys.exit(f"compare.py: other tokens by {name}")
             rows[name].append(figures(found))
         print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
-    report(rows, receipt, {
+        # After each round: whoever has to stop keeps what is there.
+        write(rows, receipt, head(commit, limit, loads))
+    show(rows)
+
+
+def head(commit, limit, loads):
+    return {
         "name": "readers",
-        "command": f"benches/readers/compare.sh {rounds}",
+        "command": f"benches/readers/compare.sh {len(loads)}",
         "commit": commit,
         "machine": {"cpu": cpu(), "cores": os.cpu_count(), "os": f"Linux {platform.release()}"},
         "settings": {
@@ -130,25 +134,31 @@ def main():
             "large_cache": "no limit, files read before",
             "load_average": loads,
         },
-        "rounds": int(rounds),
-    })
+        "rounds": len(loads),
+    }
 
 
-def report(rows, receipt, head):
-    def each(pick):
-        return {name: {key: pick([one[key] for one in found]) for key in found[0]}
-                for name, found in rows.items()}
-    head["median"] = each(statistics.median)
-    head["spread"] = each(lambda values: [min(values), max(values)])
-    for name, row in head["median"].items():
-        low, high = head["spread"][name]["decode_tok_s"]
+def each(rows, pick):
+    return {name: {key: pick([one[key] for one in found]) for key in found[0]}
+            for name, found in rows.items()}
+
+
+def write(rows, receipt, whole):
+    if receipt:
+        whole["median"] = each(rows, statistics.median)
+        whole["spread"] = each(rows, lambda values: [min(values), max(values)])
+        with open(receipt, "w") as out:
+            json.dump(whole, out, indent=1)
+            out.write("\n")
+
+
+def show(rows):
+    spread = each(rows, lambda values: [min(values), max(values)])
+    for name, row in each(rows, statistics.median).items():
+        low, high = spread[name]["decode_tok_s"]
         print(f"{name:36} {row['decode_tok_s']:7.2f} tok/s ({low:.2f} to {high:.2f}), wait "
               f"{100 * row['io_wait_share']:5.1f}%, {row['read_gb_s']:.2f} GB/s, {row['cpu_s']:.2f} "
               f"s cpu, {row['bytes_per_token']:,.0f} read, {row['issued_per_token']:,.0f} issued")
-    if receipt:
-        with open(receipt, "w") as out:
-            json.dump(head, out, indent=1)
-            out.write("\n")
 
 
 try:
