@@ -88,6 +88,17 @@ def cpu():
     return names[0] if names else platform.machine()
 
 
+def disk(path):
+    """Device and file system below a path."""
+    device = os.stat(path).st_dev
+    with open("/proc/self/mountinfo") as lines:
+        for line in lines:
+            fields, kind = line.split(" - ")
+            if fields.split()[2] == f"{os.major(device)}:{os.minor(device)}":
+                return " ".join(reversed(kind.split()[:2]))
+    return "not known"
+
+
 def main():
     program, scratch, rounds, commit, receipt = sys.argv[1:]
     prompt = ",".join(str(17 * i % 30000) for i in range(1, 9))
@@ -115,16 +126,22 @@ def main():
             rows[name].append(figures(found))
         print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
         # After each round: whoever has to stop keeps what is there.
-        write(rows, receipt, head(commit, limit, loads))
+        write(rows, receipt, head(commit, limit, loads, scratch))
     show(rows)
 
 
-def head(commit, limit, loads):
+def head(commit, limit, loads, scratch):
     return {
         "name": "readers",
         "command": f"benches/readers/compare.sh {len(loads)}",
         "commit": commit,
-        "machine": {"cpu": cpu(), "cores": os.cpu_count(), "os": f"Linux {platform.release()}"},
+        "machine": {
+            "cpu": cpu(),
+            "cores": os.cpu_count(),
+            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+            "os": f"Linux {platform.release()}",
+            "disk": disk(scratch),
+        },
         "settings": {
             "large": "synthesize --layers 2 --vocab 32768 --no-ngram: 1,024 records of 2,764,800 "
                      "bytes, 341 slots, 8 prompt tokens, 24 generated",
@@ -147,6 +164,7 @@ def write(rows, receipt, whole):
     if receipt:
         whole["median"] = each(rows, statistics.median)
         whole["spread"] = each(rows, lambda values: [min(values), max(values)])
+        whole["figures"] = each(rows, list)
         with open(receipt, "w") as out:
             json.dump(whole, out, indent=1)
             out.write("\n")
