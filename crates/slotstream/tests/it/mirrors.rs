@@ -84,7 +84,8 @@ fn a_copy_that_fails_in_mid_run_changes_no_token() {
             let open = move |paths: &[PathBuf]| {
                 let copy = |_| {
                     let inner = open_reader(ReaderKind::Buffered, paths)?;
-                    Ok(Arc::new(FaultyReader::new(inner, Schedule::Never, Fault::Errno(5))))
+                    let faulty = FaultyReader::new(inner, Schedule::Never, Fault::Errno(5));
+                    Ok::<_, IoError>(Arc::new(faulty))
                 };
                 let copies = [0, 1].map(copy);
                 let copies = copies.into_iter().collect::<Result<Vec<_>, IoError>>()?;
@@ -135,7 +136,7 @@ fn copies_that_differ_are_refused_and_folders_without_any() {
         let name = shards[0].file_name().expect("a name").to_string_lossy();
         assert!(error.to_string().contains(&*name), "{error}");
     }
-    let own = |paths: &[PathBuf]| Ok(open_reader(ReaderKind::Buffered, paths)?);
-    let error = small().open_reader(Box::new(own)).mirror(empty.path()).build();
+    let own = small().open_reader(Box::new(|paths| Ok(open_reader(ReaderKind::Buffered, paths)?)));
+    let error = own.mirror(empty.path()).build();
     assert!(matches!(error, Err(Error::Option { option: "mirror", .. })), "{error:?}");
 }
