@@ -260,7 +260,8 @@ fn crate_file() -> (tempfile::TempDir, std::path::PathBuf) {
 fn rings_under_lanes_bring_what_single_reads_bring() {
     let (_folder, path) = crate_file();
     for lanes in [1, 2, 5] {
-        let reader = Arc::new(UringReader::open(&[path.clone()], UringOptions::new()).unwrap());
+        let reader =
+            Arc::new(UringReader::open(std::slice::from_ref(&path), UringOptions::new()).unwrap());
         let in_rings = reader.effective().name == "uring";
         assert_eq!(reader.batch_depth(), if in_rings { 64 } else { 1 });
         let queue = LaneQueue::new(reader, lanes).unwrap();
@@ -300,7 +301,7 @@ fn every_kind_of_reader_reads_owned_jobs_even_where_it_gains_nothing() {
         let landings = Landings::new();
         let mut list = jobs(&landings, 0..20);
         list.push(landings.job_with_buffer(extent(1, 2), 9));
-        (&reader).read_jobs(list);
+        reader.read_jobs(list);
         assert_eq!(landings.take(21).iter().filter(|l| l.right()).count(), 20, "{kind}");
         if *kind != ReaderKind::Uring {
             assert_eq!(reader.batch_depth(), 1, "{kind}");

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use slotstream::checkpoint::Checkpoint;
 use slotstream::checkpoint::container::{ContainerKind, Repack};
 use slotstream::core::{ErrorKind, RecordReader};
 use slotstream::io::{IoError, MirrorReader, ReaderKind, open_reader};
 use slotstream::{ContainerChoice, EngineBuilder, Error, Sizing};
-use slotstream_testkit::reader::{Fault, FaultyReader, Schedule};
+use slotstream_testkit::reader::{Fault, FaultyReader, Schedule, SlowReader};
 
 use crate::rig::{builder, chain, golden, greedy, session, tiny_model};
 
@@ -82,8 +83,11 @@ fn a_copy_that_fails_in_mid_run_changes_no_token() {
         for after in [0, 40, 500] {
             let (tell, hear) = channel();
             let open = move |paths: &[PathBuf]| {
-                let copy = |_| {
+                let copy = |which| {
                     let inner = open_reader(ReaderKind::Buffered, paths)?;
+                    // The other one is slow, so that this one is chosen.
+                    let slow = Duration::from_micros(if which == failing { 0 } else { 500 });
+                    let inner = SlowReader::new(inner, slow);
                     let faulty = FaultyReader::new(inner, Schedule::Never, Fault::Errno(5));
                     Ok::<_, IoError>(Arc::new(faulty))
                 };
