@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
-use slotstream::io::ReaderKind;
 use slotstream::{ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, Sizing};
 
-use crate::{Failure, MODEL_VARIABLE, ModelFolder, find_model, parse_size, show_size};
+use crate::{
+    Failure, MODEL_VARIABLE, ModelFolder, ReaderArgument, find_model, parse_size, show_size,
+};
 
 /// The pool of the bundled model when no size is given: this share of its records.
 pub const DEFAULT_SHARE: f64 = 0.3;
@@ -33,9 +34,15 @@ pub struct EngineArguments {
     /// Eviction policy; --policies lists them
     #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY, help_heading = "Engine")]
     pub policy: String,
-    /// How experts are read: auto, buffered, uncached, memory, direct, uring
+    /// How experts are read: auto, buffered, uncached, memory, direct, uring; or mmap, to compare
+    /// with: no process may change or shorten a file meanwhile, which could end this one or spoil
+    /// what it computes
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Engine")]
-    pub reader: ReaderKind,
+    pub reader: ReaderArgument,
+    /// Folder on another disk with copies of the model's files, its container's, or both: reads
+    /// spread over the disks; may be given again
+    #[arg(long, value_name = "DIR", help_heading = "Engine")]
+    pub mirror: Vec<PathBuf>,
     /// Folder of a repacked container, or "none" to read the shards [default: a container in the
     /// model's folder or beside it under its name and .container, if there is one]
     #[arg(long, value_name = "DIR", help_heading = "Engine")]
@@ -116,12 +123,15 @@ impl EngineArguments {
         let mut builder = Engine::builder(&model.path)
             .sizing(self.sizing(model))
             .policy(policy)
-            .reader(self.reader)
             .verify_reads(self.verify_reads)
             .device(match self.device {
                 Device::Cpu => DeviceKind::Cpu,
                 Device::Metal => DeviceKind::Metal,
             });
+        builder = self.reader.set(builder);
+        for folder in &self.mirror {
+            builder = builder.mirror(folder);
+        }
         if let Some(folder) = &self.container {
             builder = builder.container(match folder.to_str() {
                 Some("none") => ContainerChoice::Shards,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use serde::Serialize;
-use slotstream::{Engine, PhaseMetrics, machine};
+use slotstream::io::CopyShare;
+use slotstream::{Engine, MirrorShare, PhaseMetrics, machine};
 
 use crate::{EngineArguments, show_size};
 
@@ -27,6 +28,8 @@ pub(crate) struct EngineFigures {
     /// What it really does.
     pub(crate) reader_mode: String,
     pub(crate) reader_why: String,
+    /// What each copy of a mirrored model has read, loading included.
+    pub(crate) mirror: Vec<MirrorFigures>,
     /// The folder of the container; null where the shards are read.
     pub(crate) container: Option<String>,
     pub(crate) arithmetic: &'static str,
@@ -37,6 +40,31 @@ pub(crate) struct EngineFigures {
     pub(crate) context: usize,
     /// Where less was done than the flags asked for.
     pub(crate) notes: Vec<String>,
+}
+
+/// One copy of a mirrored model.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MirrorFigures {
+    pub(crate) folder: String,
+    pub(crate) reads: u64,
+    pub(crate) bytes: u64,
+    /// Why it is not read any more; null while it is.
+    pub(crate) left_out: Option<String>,
+}
+
+impl From<MirrorShare> for MirrorFigures {
+    fn from(MirrorShare { folder, share, .. }: MirrorShare) -> Self {
+        let CopyShare { reads, bytes, left_out, .. } = share;
+        Self { folder: folder.display().to_string(), reads, bytes, left_out }
+    }
+}
+
+impl MirrorFigures {
+    fn row(&self) -> String {
+        let Self { folder, reads, bytes, left_out } = self;
+        let note = left_out.as_ref().map_or(String::new(), |why| format!("; left out: {why}"));
+        format!("{}, {} from {folder}{note}", count(*reads, "read"), show_size(*bytes))
+    }
 }
 
 impl EngineFigures {
@@ -54,6 +82,7 @@ impl EngineFigures {
             reader: arguments.reader.to_string(),
             reader_mode: mode.name.clone(),
             reader_why: mode.why.clone(),
+            mirror: engine.mirror_shares().into_iter().map(MirrorFigures::from).collect(),
             container: engine.container().map(|c| c.folder().display().to_string()),
             arithmetic: engine.arithmetic(),
             kernels: engine.kernels(),
@@ -86,6 +115,7 @@ impl EngineFigures {
                 format!("{} compute, {} read; chunk {}", self.threads, self.lanes, self.chunk),
             ),
         ];
+        rows.extend(self.mirror.iter().map(|copy| ("mirror", copy.row())));
         rows.extend(self.notes.iter().map(|note| ("note", note.clone())));
         rows
     }

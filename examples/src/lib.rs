@@ -4,7 +4,7 @@
 //! their own process; the files in `examples/` are their `main`s. Nothing here is meant to be
 //! depended on by other programs: copy what you like. Without the feature `engine` only the
 //! cache laboratory is left, which needs no candle.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(feature = "engine")]
 mod arguments;
@@ -19,6 +19,8 @@ mod figures;
 pub mod generate;
 #[cfg(feature = "engine")]
 pub mod inspect;
+#[cfg(feature = "engine")]
+mod mapped;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;
@@ -43,6 +45,8 @@ mod token_file;
 pub use arguments::{DEFAULT_SHARE, Device, EngineArguments};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
+#[cfg(feature = "engine")]
+pub use mapped::{ReaderArgument, UnknownReader};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};
 #[cfg(feature = "engine")]
 pub use prompt::{PromptArguments, PromptIds, PromptIdsError};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::{ErrorKind, Extent, FileId};
+use crate::{ErrorKind, Extent, FileId, Job};
 
 /// Brings the bytes of an extent into a buffer. Positional, blocking, callable from any number
 /// of threads at once; knows no tensors and no caching.
@@ -27,6 +27,31 @@ pub trait RecordReader: Send + Sync + fmt::Debug {
     ) {
         for (i, request) in requests.iter_mut().enumerate() {
             landed(i, self.read_exact_at(&request.extent, request.buffer));
+        }
+    }
+
+    /// How many reads one call of [`read_jobs`](Self::read_jobs) keeps in flight, 1 at least: how
+    /// many jobs it is worth to hand over at once. Asked once, when a queue is made.
+    fn batch_depth(&self) -> usize {
+        1
+    }
+
+    /// Reads several owned jobs and ends each with [`Job::complete`] as soon as its read has
+    /// ended, in any order; returns when all have ended. The jobs are taken to begin at the call.
+    ///
+    /// Not a [`read_batch`](Self::read_batch) over borrowed buffers: a buffer goes back to its
+    /// owner while others are still being written to, so the reader must own it until then. A
+    /// reader whose `batch_depth` is 1 need not provide it.
+    fn read_jobs(&self, jobs: Vec<Job>) {
+        for mut job in jobs {
+            let extent = *job.extent();
+            let buffer = job.buffer();
+            let result = if buffer.len() as u64 == extent.len() {
+                self.read_exact_at(&extent, buffer)
+            } else {
+                Err(ReadError::buffer_length(&extent, buffer.len()))
+            };
+            job.complete(result);
         }
     }
 
@@ -89,6 +114,12 @@ macro_rules! forward_reader {
                 landed: &mut dyn FnMut(usize, Result<(), ReadError>),
             ) {
                 (**self).read_batch(requests, landed);
+            }
+            fn batch_depth(&self) -> usize {
+                (**self).batch_depth()
+            }
+            fn read_jobs(&self, jobs: Vec<Job>) {
+                (**self).read_jobs(jobs);
             }
             fn alignment(&self) -> Alignment {
                 (**self).alignment()

@@ -1,6 +1,7 @@
 //! Reads that are compared with checksums.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
 
@@ -82,6 +83,20 @@ impl<R: RecordReader> Checked<R> {
     /// The reader behind it.
     pub const fn inner(&self) -> &R {
         &self.inner
+    }
+}
+
+impl Checked<Arc<dyn RecordReader>> {
+    /// `reader`, and around it what compares its reads with `table` when there is one.
+    #[must_use]
+    pub fn when(
+        reader: Arc<dyn RecordReader>,
+        table: Option<&ChecksumTable>,
+    ) -> Arc<dyn RecordReader> {
+        match table {
+            Some(table) => Arc::new(Self::new(reader, table.clone())),
+            None => reader,
+        }
     }
 }
 

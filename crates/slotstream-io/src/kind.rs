@@ -30,7 +30,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReaderKind {
-    /// What suits the system: see [`ReadMode::Auto`].
+    /// What suits the files, the memory and the system, where they are known: an engine asks
+    /// [`ReaderKind::suited`]. [`open_reader`] knows the system alone: see [`ReadMode::Auto`].
     #[default]
     Auto,
     /// A [`PositionalReader`] through the page cache.
@@ -58,6 +59,66 @@ impl ReaderKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
+    }
+}
+
+/// What [`ReaderKind::suited`] chose, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReaderChoice {
+    /// The kind, never `Auto`.
+    pub kind: ReaderKind,
+    /// Why, for people; empty when nobody had to choose.
+    pub why: String,
+}
+
+impl From<ReaderKind> for ReaderChoice {
+    /// What was asked for.
+    fn from(kind: ReaderKind) -> Self {
+        Self { kind, why: String::new() }
+    }
+}
+
+impl ReaderKind {
+    /// The reader that suits files of `files` bytes where the system can cache `cache` bytes of
+    /// them (`None`: not known), on `system` (as in [`std::env::consts::OS`]): what `auto` means
+    /// to an engine, which knows these facts.
+    ///
+    /// - macOS: `Uncached`: the page cache competes with the slots for unified memory.
+    /// - Elsewhere `Buffered`, unless the cache could hold less than half of the files: then
+    ///   `Direct`, on Linux. Pages that go before they are used again cost copies and memory.
+    ///
+    /// ```
+    /// use slotstream_io::ReaderKind;
+    /// let choice = ReaderKind::suited(104 << 30, Some(16 << 30), "linux");
+    /// assert_eq!(choice.kind, ReaderKind::Direct);
+    /// ```
+    #[must_use]
+    pub fn suited(files: u64, cache: Option<u64>, system: &str) -> ReaderChoice {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let (kind, why) = match (system, cache) {
+            ("macos", _) => {
+                (Self::Uncached, "on macOS the page cache competes with the slots".to_owned())
+            }
+            ("linux", Some(cache)) if cache < files / 2 => (
+                Self::Direct,
+                format!(
+                    "{:.2} GiB of files, and the page cache could hold {:.2} GiB of them",
+                    gib(files),
+                    gib(cache)
+                ),
+            ),
+            (_, Some(cache)) => (
+                Self::Buffered,
+                format!(
+                    "the page cache could hold {:.2} GiB and the files have {:.2} GiB",
+                    gib(cache),
+                    gib(files)
+                ),
+            ),
+            (_, None) => (Self::Buffered, "what the page cache could hold is not known".to_owned()),
+        };
+        ReaderChoice { kind, why }
     }
 }
 
@@ -108,6 +169,29 @@ pub fn open_reader(kind: ReaderKind, paths: &[PathBuf]) -> Result<Arc<dyn Record
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn auto_follows_the_files_the_memory_and_the_system() {
+        const GIB: u64 = 1 << 30;
+        let suited = |files, cache, system| ReaderKind::suited(files, cache, system).kind;
+        for (files, cache, kind) in [
+            (104 * GIB, Some(50 * GIB), ReaderKind::Direct),
+            (104 * GIB, Some(0), ReaderKind::Direct),
+            (104 * GIB, Some(52 * GIB), ReaderKind::Buffered),
+            (104 * GIB, Some(200 * GIB), ReaderKind::Buffered),
+            (104 * GIB, None, ReaderKind::Buffered),
+            (26 << 20, Some(20 * GIB), ReaderKind::Buffered),
+            (0, Some(0), ReaderKind::Buffered),
+            (u64::MAX, Some(u64::MAX), ReaderKind::Buffered),
+            (u64::MAX, Some(1), ReaderKind::Direct),
+        ] {
+            assert_eq!(suited(files, cache, "linux"), kind, "{files} {cache:?}");
+            assert_eq!(suited(files, cache, "macos"), ReaderKind::Uncached);
+            assert_eq!(suited(files, cache, "freebsd"), ReaderKind::Buffered);
+        }
+        let why = ReaderKind::suited(104 * GIB, Some(16 * GIB), "linux").why;
+        assert!(why.contains("104.00 GiB") && why.contains("16.00 GiB"), "{why}");
+    }
 
     #[test]
     fn names_round_trip_and_the_error_lists_them() {

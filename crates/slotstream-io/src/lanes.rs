@@ -2,6 +2,7 @@
 
 mod backlog;
 mod busy;
+mod tracked;
 
 use std::any::Any;
 use std::fmt;
@@ -9,14 +10,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use slotstream_core::{Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader};
+use slotstream_core::{Extent, Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader};
 
 use self::backlog::{Backlog, Next};
 use self::busy::BusyClock;
+use self::tracked::Tracked;
 use crate::IoError;
 use crate::sync::{AtomicU64, Builder, Condvar, JoinHandle, Mutex, Ordering, current};
 
 /// A fixed number of threads, the lanes, over one reader.
+///
+/// A lane reads one job at a time, or, where the reader keeps several in flight
+/// ([`RecordReader::batch_depth`] above 1), its share of the jobs of one class that are queued: as
+/// many as there are for each lane, rounded up, `batch_depth` at most, and
+/// [`Self::SPECULATIVE_BATCH`] of the speculation, so that a demand that comes next waits for few
+/// guesses. So up to `lanes * batch_depth` reads are in flight. A job's read begins when a lane
+/// takes it, and its landing is called as soon as its own read has ended.
 ///
 /// Two first-in-first-out classes: no speculative job begins while a demand is queued. Each job
 /// ends with exactly one call of its landing on a lane's thread:
@@ -24,7 +33,8 @@ use crate::sync::{AtomicU64, Builder, Condvar, JoinHandle, Mutex, Ordering, curr
 /// - [`ReadError::Cancelled`] when its token was set before its read began;
 /// - [`ReadError::Closed`] when [`shutdown`](Self::shutdown) or the drop came first;
 /// - [`ReadError::BufferLength`] when the landing's buffer is not as long as the extent;
-/// - [`ReadError::Other`] when the reader, or the landing's `buffer`, panicked.
+/// - [`ReadError::Other`] when the reader, or the landing's `buffer`, panicked, or when the reader
+///   dropped a job of several unended.
 ///
 /// A landing whose `landed` panics is counted and reported as a `tracing` error; its lane lives
 /// on. The counters include a read before its landing is called.
@@ -40,6 +50,9 @@ pub struct LaneQueue {
 
 struct Shared {
     reader: Arc<dyn RecordReader>,
+    lanes: usize,
+    /// Jobs that the reader is handed at once, at most.
+    depth: usize,
     inner: Mutex<Inner>,
     /// Signalled once for each new job, and to all when the queue is closed.
     work: Condvar,
@@ -55,12 +68,16 @@ struct Inner {
 /// What a lane does next with the job it took.
 enum Turn {
     Read(Job, ReadClass),
+    ReadAll(Vec<Job>, ReadClass),
     End(Job, ReadError),
 }
 
 impl LaneQueue {
     /// The largest number of lanes.
     pub const MAX_LANES: usize = 1024;
+
+    /// The most speculative jobs that one lane takes at once.
+    pub const SPECULATIVE_BATCH: usize = 9;
 
     /// Starts `lanes` threads that read through `reader`.
     ///
@@ -76,8 +93,11 @@ impl LaneQueue {
             counters: ReadCounters::default(),
             busy: BusyClock::new(),
         };
+        let depth = reader.batch_depth().max(1);
         let shared = Arc::new(Shared {
             reader,
+            lanes,
+            depth,
             inner: Mutex::new(inner),
             work: Condvar::new(),
             landing_panics: AtomicU64::new(0),
@@ -178,9 +198,13 @@ impl fmt::Debug for LaneQueue {
 
 impl Shared {
     /// The life of a lane.
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         while let Some(turn) = self.next() {
             let (job, result) = match turn {
+                Turn::ReadAll(jobs, class) => {
+                    self.read_all(jobs, class);
+                    continue;
+                }
                 Turn::Read(mut job, class) => {
                     let result = self.read(&mut job, class);
                     (job, result)
@@ -200,8 +224,7 @@ impl Shared {
         loop {
             match inner.backlog.next(Job::is_cancelled) {
                 Next::Read(job, class) => {
-                    inner.busy.begin(Instant::now());
-                    return Some(Turn::Read(job, class));
+                    return Some(self.take(&mut inner, job, class));
                 }
                 Next::Cancelled(job) => {
                     let error = ReadError::cancelled(job.extent());
@@ -214,6 +237,40 @@ impl Shared {
                 Next::Wait => self.work.wait(&mut inner),
                 Next::Leave => return None,
             }
+        }
+    }
+
+    /// Begins the read of a job that was just taken, and of the rest of this lane's share.
+    fn take(&self, inner: &mut Inner, job: Job, class: ReadClass) -> Turn {
+        let share = (inner.backlog.queued(class) + 1).div_ceil(self.lanes).min(self.depth);
+        let share = match class {
+            ReadClass::Demand => share,
+            _ => share.min(LaneQueue::SPECULATIVE_BATCH),
+        };
+        let now = Instant::now();
+        inner.busy.begin(now);
+        if share == 1 {
+            return Turn::Read(job, class);
+        }
+        let mut jobs = vec![job];
+        jobs.extend(inner.backlog.more(class, share - 1, Job::is_cancelled));
+        jobs.iter().skip(1).for_each(|_| inner.busy.begin(now));
+        Turn::ReadAll(jobs, class)
+    }
+
+    /// Lets the reader read several jobs; each counts itself and lands as it ends.
+    fn read_all(self: &Arc<Self>, jobs: Vec<Job>, class: ReadClass) {
+        let bytes = jobs.iter().fold(0_u64, |sum, job| sum.saturating_add(job.extent().len()));
+        let tracked: Vec<Job> = jobs.into_iter().map(|job| Tracked::wrap(job, self)).collect();
+        // The jobs that a panic takes along end by their drop.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let jobs = tracked.len();
+            let _span = tracing::trace_span!("read", jobs, bytes, ?class).entered();
+            self.reader.read_jobs(tracked);
+        }));
+        if let Err(panic) = outcome {
+            let message = panic_message(panic);
+            let _ = catch_unwind(|| tracing::error!(message, "the reader panicked"));
         }
     }
 
@@ -241,6 +298,11 @@ impl Shared {
         let result = outcome.unwrap_or_else(|panic| {
             Err(ReadError::other(&extent, Panicked { message: panic_message(panic) }))
         });
+        self.finished(&extent, result)
+    }
+
+    /// Counts a read that has ended; `result` has the bytes that were issued for it.
+    fn finished(&self, extent: &Extent, result: Result<u64, ReadError>) -> Result<(), ReadError> {
         let mut inner = self.inner.lock();
         inner.backlog.finished();
         inner.busy.end(Instant::now());

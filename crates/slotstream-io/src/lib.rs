@@ -107,7 +107,7 @@ pub use direct::{DirectOptions, DirectReader};
 #[cfg(unix)]
 pub use error::IoError;
 #[cfg(unix)]
-pub use kind::{ReaderKind, open_reader};
+pub use kind::{ReaderChoice, ReaderKind, open_reader};
 #[cfg(unix)]
 pub use lanes::LaneQueue;
 #[cfg(unix)]
@@ -115,7 +115,7 @@ pub use mapped::MmapReader;
 #[cfg(unix)]
 pub use memory::{LoadProgress, MemReader};
 #[cfg(unix)]
-pub use mirror::MirrorReader;
+pub use mirror::{CopyShare, MirrorReader};
 #[cfg(unix)]
 pub use positional::{PositionalOptions, PositionalReader, ReadMode};
 #[cfg(unix)]

@@ -4,7 +4,7 @@ mod compare;
 mod load;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ use crate::IoError;
 /// busy. A copy that was not read for ten seconds is tried again. Reads spread over the disks when
 /// several are in progress, as from a [`LaneQueue`](crate::LaneQueue); the requests of one batch
 /// are read one after the other.
+///
+/// **Files that a copy lacks** ([`Self::partial`]) are read from the others, and are compared among
+/// those that have them.
 ///
 /// **When a read fails** it is repeated on the other copies. If one of them brings the bytes, the
 /// copy that failed is left out from then on, and [`effective`] names it with the error. If none
@@ -74,8 +77,30 @@ pub struct MirrorReader {
 #[derive(Debug)]
 struct Copy {
     reader: Arc<dyn RecordReader>,
+    /// Files that it does not have.
+    lacks: Vec<FileId>,
+    /// Bytes of the reads that succeeded.
+    bytes: AtomicU64,
     /// Why it is not read any more.
     left_out: OnceLock<String>,
+}
+
+/// What one copy of a mirror has read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyShare {
+    /// Reads that were begun.
+    pub reads: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Why it is not read any more.
+    pub left_out: Option<String>,
+}
+
+impl Copy {
+    fn has(&self, file: FileId) -> bool {
+        !self.lacks.contains(&file)
+    }
 }
 
 /// A read in flight: its end is counted even if the reader panics.
@@ -102,13 +127,27 @@ impl MirrorReader {
     /// [`IoError::Copies`] for none or more than [`Self::MAX_COPIES`]; [`IoError::CopiesDiffer`];
     /// [`IoError::CopyUnread`] when a copy cannot be read at once.
     pub fn new(copies: Vec<Arc<dyn RecordReader>>) -> Result<Self, IoError> {
+        Self::partial(copies.into_iter().map(|reader| (reader, Vec::new())).collect())
+    }
+
+    /// Joins copies of which some lack files: each a reader of as many files in the same order,
+    /// and the numbers of those that it is not to be asked for. The first copy must have all.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; what the first copy is said to lack is not looked at.
+    pub fn partial(copies: Vec<(Arc<dyn RecordReader>, Vec<FileId>)>) -> Result<Self, IoError> {
         let (found, limit) = (copies.len(), Self::MAX_COPIES);
         if found == 0 || found > limit {
             return Err(IoError::Copies { found, limit });
         }
         let files = compare::files(&copies)?;
-        let copies: Vec<Copy> =
-            copies.into_iter().map(|reader| Copy { reader, left_out: OnceLock::new() }).collect();
+        let copy = |(i, (reader, lacks))| Copy {
+            reader,
+            lacks: if i == 0 { Vec::new() } else { lacks },
+            bytes: AtomicU64::new(0),
+            left_out: OnceLock::new(),
+        };
+        let copies: Vec<Copy> = copies.into_iter().enumerate().map(copy).collect();
         Ok(Self {
             loads: Mutex::new(copies.iter().map(|_| Load::default()).collect()),
             copies,
@@ -119,15 +158,32 @@ impl MirrorReader {
         })
     }
 
+    /// What each copy has read so far, in the order in which they were given.
+    #[must_use]
+    pub fn shares(&self) -> Vec<CopyShare> {
+        let reads: Vec<u64> = self.loads.lock().iter().map(|load| load.reads).collect();
+        let share = |(copy, reads): (&Copy, u64)| CopyShare {
+            reads,
+            bytes: copy.bytes.load(Ordering::Relaxed),
+            left_out: copy.left_out.get().cloned(),
+        };
+        self.copies.iter().zip(reads).map(share).collect()
+    }
+
     fn in_use(&self) -> impl Iterator<Item = (usize, &Copy)> {
         self.copies.iter().enumerate().filter(|(_, copy)| copy.left_out.get().is_none())
     }
 
     /// Chooses a copy that was not `tried` and begins a read of it.
-    fn begin(&self, tried: u64, bytes: u64) -> Option<InFlight<'_>> {
+    fn begin(&self, file: FileId, tried: u64, bytes: u64) -> Option<InFlight<'_>> {
         let now = self.now();
+        // Without a copy in use that has the file, one that was left out for another file may do.
+        let none = !self.in_use().any(|(_, copy)| copy.has(file));
         let mut loads = self.loads.lock();
-        let may = |i: usize| tried & (1 << i) == 0 && self.copies[i].left_out.get().is_none();
+        let may = |i: usize| {
+            let copy = &self.copies[i];
+            tried & (1 << i) == 0 && copy.has(file) && (none || copy.left_out.get().is_none())
+        };
         let copy = earliest(&loads, now, bytes, may)?;
         loads[copy].begin(now, bytes);
         Some(InFlight { mirror: self, copy, bytes })
@@ -178,7 +234,7 @@ impl MirrorReader {
             return Ok(());
         }
         let mut other = Vec::new();
-        for (i, copy) in self.in_use().filter(|(i, _)| *i != from) {
+        for (i, copy) in self.in_use().filter(|(i, c)| *i != from && c.has(extent.file())) {
             other.resize(buffer.len(), 0);
             match copy.reader.read_exact_at(extent, &mut other) {
                 Ok(()) => {
@@ -204,13 +260,14 @@ impl RecordReader for MirrorReader {
         self.refusal()?;
         let mut tried = 0;
         let mut failed = Vec::new();
-        while let Some(read) = self.begin(tried, buffer.len() as u64) {
+        while let Some(read) = self.begin(extent.file(), tried, buffer.len() as u64) {
             let copy = read.copy;
             tried |= 1 << copy;
             let result = self.copies[copy].reader.read_exact_at(extent, buffer);
             drop(read);
             match result {
                 Ok(()) => {
+                    self.copies[copy].bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
                     self.leave_out_all(failed);
                     return self.compare(extent, buffer, copy);
                 }

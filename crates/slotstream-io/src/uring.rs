@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod batch;
+mod owned;
 #[cfg(target_os = "linux")]
 mod ring;
 #[cfg(target_os = "linux")]
@@ -11,6 +12,9 @@ mod rings {
     use slotstream_core::{ReadError, ReadRequest};
 
     use crate::DirectReader;
+
+    /// Reads of one ring at once.
+    pub(super) const DEPTH: usize = 1;
 
     /// There are none.
     #[derive(Debug)]
@@ -35,10 +39,10 @@ mod rings {
 use std::path::{Path, PathBuf};
 
 use slotstream_core::{
-    Advice, Alignment, Extent, FileId, ReadError, ReadRequest, ReaderMode, RecordReader,
+    Advice, Alignment, Extent, FileId, Job, ReadError, ReadRequest, ReaderMode, RecordReader,
 };
 
-use self::rings::Rings;
+use self::rings::{DEPTH, Rings};
 use crate::{DirectOptions, DirectReader, IoError};
 
 /// How to open a [`UringReader`].
@@ -88,8 +92,9 @@ impl Default for UringOptions {
 /// What goes straight into a buffer, what bounces, and how it gives way is as with a
 /// [`DirectReader`]; where direct reads are refused at the opening the rings read through the
 /// page cache. [`read_batch`] hands up to 64 requests at once to the system, and calls `landed`
-/// in the order in which they complete. A single read is a batch of one: it gains nothing over a
-/// [`DirectReader`]. `landed` must not read through the same reader: the bounce pages may all be
+/// in the order in which they complete; [`read_jobs`] does the same with owned jobs, so that one
+/// lane of a [`LaneQueue`](crate::LaneQueue) keeps as many reads in flight as 64 lanes over a
+/// [`DirectReader`]. A single read is a batch of one: it gains nothing over a [`DirectReader`]. `landed` must not read through the same reader: the bounce pages may all be
 /// in flight.
 ///
 /// A ring is made when a thread finds none free, and kept. Files are registered with it. Buffers
@@ -101,6 +106,7 @@ impl Default for UringOptions {
 /// those in flight first.
 ///
 /// [`read_batch`]: RecordReader::read_batch
+/// [`read_jobs`]: RecordReader::read_jobs
 /// [`effective`]: RecordReader::effective
 #[derive(Debug)]
 pub struct UringReader {
@@ -144,6 +150,15 @@ impl RecordReader for UringReader {
             return;
         }
         self.direct.read_batch(requests, landed);
+    }
+
+    /// 64, where there are rings.
+    fn batch_depth(&self) -> usize {
+        if self.rings.is_ok() && !self.direct.has_lapsed() { DEPTH } else { 1 }
+    }
+
+    fn read_jobs(&self, jobs: Vec<Job>) {
+        owned::read_jobs(self, jobs);
     }
 
     fn alignment(&self) -> Alignment {

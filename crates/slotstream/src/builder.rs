@@ -13,13 +13,14 @@ use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
 };
 use slotstream_experts::StreamingExperts;
-use slotstream_io::{Checked, ChecksumTable, DirectOptions, LaneQueue, ReaderKind, open_reader};
+use slotstream_io::{Checked, ChecksumTable, DirectOptions, LaneQueue, ReaderChoice, ReaderKind};
 use slotstream_kernels::Cpu;
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
 use crate::container::{checksums, packed_table};
 use crate::engine::{Inner, Runtime, next_number};
+use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
@@ -51,6 +52,7 @@ pub struct EngineBuilder {
     forecaster: Box<dyn Forecaster>,
     sinks: Vec<Box<dyn EventSink>>,
     reader: Source,
+    mirrors: Vec<PathBuf>,
     container: ContainerChoice,
     verify_reads: bool,
     ops: Option<Arc<dyn Ops>>,
@@ -95,6 +97,7 @@ impl EngineBuilder {
             forecaster: Box::new(NoForecast),
             sinks: Vec::new(),
             reader: Source::Kind(ReaderKind::Auto),
+            mirrors: Vec::new(),
             container: ContainerChoice::Beside,
             verify_reads: false,
             ops: None,
@@ -142,7 +145,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Chooses a built-in reader; the default is [`ReaderKind::Auto`].
+    /// Chooses a built-in reader; the default is [`ReaderKind::Auto`], which becomes what
+    /// [`ReaderKind::suited`] makes of the files, the memory that is left beside the plan, and the
+    /// system.
     #[must_use]
     pub fn reader(mut self, kind: ReaderKind) -> Self {
         self.reader = Source::Kind(kind);
@@ -153,6 +158,16 @@ impl EngineBuilder {
     #[must_use]
     pub fn open_reader(mut self, open: OpenReader) -> Self {
         self.reader = Source::Own(open);
+        self
+    }
+
+    /// Reads also from the copies in `folder`, by a [`MirrorReader`](crate::io::MirrorReader): files
+    /// of the same names as those of the model, its container, or both, byte for byte the same.
+    /// What is not there is read from the model alone. May be called again. Only with a built-in
+    /// reader.
+    #[must_use]
+    pub fn mirror(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.mirrors.push(folder.into());
         self
     }
 
@@ -269,6 +284,13 @@ impl EngineBuilder {
             Err(Error::Option { option, value: value.to_string(), expected })
         };
         range("lanes", self.lanes, 1, MOST, "1 to 1024")?;
+        if let (Source::Own(_), Some(folder)) = (&self.reader, self.mirrors.first()) {
+            return Err(Error::Option {
+                option: "mirror",
+                value: folder.display().to_string(),
+                expected: "none beside a reader of one's own: mirror it by MirrorReader",
+            });
+        }
         range("threads", self.threads, 1, MOST, "1 to 1024")?;
         range("chunk", self.chunk, 1, 1 << 16, "1 to 65536")?;
         range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
@@ -304,9 +326,8 @@ impl EngineBuilder {
         let checkpoint = Checkpoint::open(&self.folder)?;
         let context = self.context_for(&checkpoint)?;
         let container = self.container.open(&checkpoint)?;
-        let (container, checksums) = (container.as_ref(), self.checksums(container.as_ref())?);
-        let request = self.request(&checkpoint, container, checksums.as_ref(), context);
-        MemoryPlan::new(&checkpoint, &request)
+        let checksums = self.checksums(container.as_ref())?;
+        Ok(self.planned(&checkpoint, container.as_ref(), checksums.as_ref(), context)?.0)
     }
 
     /// What reads are compared with, if they are to be.
@@ -322,17 +343,44 @@ impl EngineBuilder {
         Ok(Some(table))
     }
 
-    fn request(
+    /// The plan, and the reader that `Auto` means within it.
+    fn planned(
         &self,
         checkpoint: &Checkpoint,
         container: Option<&Container>,
         checksums: Option<&ChecksumTable>,
         context: usize,
-    ) -> PlanRequest {
+    ) -> Result<(MemoryPlan, ReaderChoice), Error> {
         let headers = container.map(|container| [container.experts(), container.ngram()]);
-        let container_bytes: u64 =
-            headers.into_iter().flatten().flatten().map(ContainerHeader::file_len).sum();
-        let files: u64 = checkpoint.file_sizes().iter().sum::<u64>() + container_bytes;
+        let headers = headers.into_iter().flatten().flatten();
+        let packed: u64 = headers.map(ContainerHeader::file_len).sum();
+        let shards: u64 = checkpoint.file_sizes().iter().sum();
+        let copies = 1 + self.mirrors.len() as u64;
+        let plan = |kind| {
+            let of_a_copy = match kind {
+                ReaderKind::Memory => shards + packed,
+                ReaderKind::Direct | ReaderKind::Uring => DirectOptions::new().planned_bytes(),
+                _ => 0,
+            };
+            let table = checksums.map_or(0, ChecksumTable::bytes);
+            let reader_bytes = copies.saturating_mul(of_a_copy + table);
+            MemoryPlan::new(checkpoint, &self.request(reader_bytes, checkpoint, context))
+        };
+        let Source::Kind(kind) = self.reader else {
+            return Ok((plan(ReaderKind::Auto)?, ReaderKind::Auto.into()));
+        };
+        let first = plan(kind)?;
+        if kind != ReaderKind::Auto {
+            return Ok((first, kind.into()));
+        }
+        let has_experts = container.is_some_and(|container| container.experts().is_some());
+        let files = packed + if has_experts { 0 } else { shards };
+        let cache = machine::room_beside(first.total_bytes());
+        let choice = ReaderKind::suited(files, cache, std::env::consts::OS);
+        Ok((if choice.kind == ReaderKind::Direct { plan(choice.kind)? } else { first }, choice))
+    }
+
+    fn request(&self, reader_bytes: u64, checkpoint: &Checkpoint, context: usize) -> PlanRequest {
         PlanRequest {
             sizing: self.sizing,
             context,
@@ -343,13 +391,7 @@ impl EngineBuilder {
             ngram_cache_rows: self.ngram_cache_rows,
             process_bytes: machine::resident_bytes().unwrap_or(0),
             available_bytes: machine::available_bytes(),
-            reader_bytes: match self.reader {
-                Source::Kind(ReaderKind::Memory) => files,
-                Source::Kind(ReaderKind::Direct | ReaderKind::Uring) => {
-                    DirectOptions::new().planned_bytes()
-                }
-                _ => 0,
-            } + checksums.map_or(0, ChecksumTable::bytes),
+            reader_bytes,
             policy_bytes: self.policy.planned_bytes(&checkpoint.geometry()),
         }
     }
@@ -372,19 +414,20 @@ impl EngineBuilder {
         let text = TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
         let container = self.container.open(&checkpoint)?.map(Arc::new);
         let checksums = self.checksums(container.as_deref())?;
-        let request = self.request(&checkpoint, container.as_deref(), checksums.as_ref(), context);
-        let plan = MemoryPlan::new(&checkpoint, &request)?;
+        let (plan, choice) =
+            self.planned(&checkpoint, container.as_deref(), checksums.as_ref(), context)?;
         let repacked = container.iter().flat_map(|container| container.files());
         let files: Vec<PathBuf> = checkpoint.files().iter().chain(repacked).cloned().collect();
-        let reader = match self.reader {
-            Source::Kind(kind) => open_reader(kind, &files)?,
-            Source::Own(open) => open(&files).map_err(|source| Error::Reader { source })?,
+        let Opened { reader, mode, mirror } = match self.reader {
+            Source::Kind(_) => {
+                mirrors::open(&choice, &files, checksums, &self.folder, &self.mirrors)?
+            }
+            Source::Own(open) => {
+                let reader = open(&files).map_err(|source| Error::Reader { source })?;
+                let reader = Checked::when(reader, checksums.as_ref());
+                Opened { mode: reader.effective(), reader, mirror: None }
+            }
         };
-        let reader = match checksums {
-            Some(table) => Arc::new(Checked::new(reader, table)),
-            None => reader,
-        };
-        let mode = reader.effective();
         let ops = match self.ops {
             Some(ops) => ops,
             None => Arc::new(HostOps::new(Arc::new(Cpu::new(self.threads)?))) as Arc<dyn Ops>,
@@ -429,6 +472,7 @@ impl EngineBuilder {
             plan,
             policy,
             mode,
+            mirror,
             context,
             chunk: self.chunk,
             rollback_rows: self.rollback_rows,

@@ -15,7 +15,8 @@ use slotstream_qwen::QwenModel;
 
 use crate::builder::EngineBuilder;
 use crate::metrics::Reading;
-use crate::{Error, MemoryPlan, Session, SessionOptions};
+use crate::mirrors::Mirror;
+use crate::{Error, MemoryPlan, MirrorShare, Session, SessionOptions};
 
 /// A loaded model. Cheap to clone; clones share everything. Any number of sessions may be alive;
 /// their passes take turns in the order in which they asked.
@@ -33,6 +34,7 @@ pub(crate) struct Inner {
     pub(crate) plan: MemoryPlan,
     pub(crate) policy: String,
     pub(crate) mode: ReaderMode,
+    pub(crate) mirror: Option<Mirror>,
     pub(crate) context: usize,
     pub(crate) chunk: usize,
     pub(crate) rollback_rows: usize,
@@ -144,10 +146,17 @@ impl Engine {
         &self.0.policy
     }
 
-    /// What the reader really does, and why.
+    /// What the reader really does, and why: as it was found at the opening.
     #[must_use]
     pub fn reader_mode(&self) -> &ReaderMode {
         &self.0.mode
+    }
+
+    /// What each copy of a mirrored model has read so far, loading included: the model's own
+    /// folder first, then the mirrors in the order in which they were given. Empty without one.
+    #[must_use]
+    pub fn mirror_shares(&self) -> Vec<MirrorShare> {
+        self.0.mirror.as_ref().map_or_else(Vec::new, Mirror::shares)
     }
 
     /// The arithmetic: `exact` or `fast`.

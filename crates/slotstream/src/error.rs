@@ -74,6 +74,18 @@ pub enum Error {
         /// The plan with the smallest pool.
         plan: Box<MemoryPlan>,
     },
+    /// A mirror without any of the files.
+    #[error(
+        "{} has no copy of a file of the model or its container: expected {}",
+        folder.display(), expected.join(", ")
+    )]
+    #[non_exhaustive]
+    EmptyMirror {
+        /// The folder.
+        folder: PathBuf,
+        /// Names of the files, of which one at least is to be there.
+        expected: Vec<String>,
+    },
     /// An option is out of range.
     #[error("{option} = {value}: expected {expected}")]
     #[non_exhaustive]
@@ -161,6 +173,7 @@ impl Error {
             Self::Policy(_)
             | Self::Kernels(_)
             | Self::Budget { .. }
+            | Self::EmptyMirror { .. }
             | Self::Option { .. }
             | Self::Device { .. }
             | Self::NoPrompt {}

@@ -48,6 +48,7 @@ mod error;
 mod index;
 pub mod machine;
 mod metrics;
+mod mirrors;
 mod plan;
 pub mod sampling;
 mod session;
@@ -73,6 +74,7 @@ pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;
 pub use metrics::{Metrics, PhaseMetrics};
+pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
 #[cfg(feature = "text")]

@@ -24,6 +24,14 @@ pub fn available_bytes() -> Option<u64> {
     Some(cgroup_room().map_or(available, |room| room.min(available)))
 }
 
+/// Bytes of files that the system could keep in memory beside a process that uses `planned` bytes
+/// in all, those that it has resident now included.
+#[must_use]
+pub fn room_beside(planned: u64) -> Option<u64> {
+    let more = planned.saturating_sub(resident_bytes().unwrap_or(0));
+    Some(available_bytes()?.saturating_sub(more))
+}
+
 fn status(name: &str) -> Option<u64> {
     field(&fs::read_to_string("/proc/self/status").ok()?, name)
 }
@@ -45,19 +53,29 @@ fn cgroup_room() -> Option<u64> {
 fn room_of(mount: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
-    let (base, limit, used) = match controllers {
-        "" => (mount.to_path_buf(), "memory.max", "memory.current"),
+    let (base, limit, used, cache) = match controllers {
+        "" => (mount.to_path_buf(), "memory.max", "memory.current", ""),
         list if list.split(',').any(|name| name == "memory") => {
-            (mount.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+            (mount.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         }
         _ => return None,
+    };
+    // Pages of files count as used and go when memory is wanted.
+    let cached = |group: &Path| -> u64 {
+        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let names = [format!("{cache}inactive_file "), format!("{cache}active_file ")];
+        let number = |line: &str| {
+            names.iter().find_map(|name| line.strip_prefix(name.as_str()))?.trim().parse().ok()
+        };
+        stat.lines().filter_map(number).fold(0, u64::saturating_add)
     };
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     Path::new(path)
         .ancestors()
         .filter_map(|group| {
             let group = base.join(group.strip_prefix("/").unwrap_or(group));
-            Some(number(&group.join(limit))?.saturating_sub(number(&group.join(used))?))
+            let held = number(&group.join(used))?.saturating_sub(cached(&group));
+            Some(number(&group.join(limit))?.saturating_sub(held))
         })
         .min()
 }
@@ -99,6 +117,11 @@ mod tests {
         let [limit, used] = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
         write("memory/c", limit, used, ["50", "80"]);
         assert_eq!(room_of(mount.path(), "7:cpu,memory:/c"), Some(0));
+        write("memory/c", limit, "memory.stat", ["50", "total_inactive_file 40\ncache 9\n"]);
+        assert_eq!(room_of(mount.path(), "7:cpu,memory:/c"), Some(10), "80 used, 40 of files");
+        let pages = "inactive_file 100\nactive_file 50\nfile 999\ntotal_active_file 7\n";
+        write("a", "memory.max", "memory.stat", ["1000\n", pages]);
+        assert_eq!(room_of(mount.path(), "0::/a"), Some(750));
         assert_eq!(room_of(mount.path(), "7:cpu:/c"), None);
         assert_eq!(room_of(mount.path(), "nonsense"), None);
     }

@@ -93,11 +93,36 @@ fn every_policy_and_reader_repeats_its_name_and_the_tokens() {
         let object = generated(&[&common[..], &["--policy", policy]].concat());
         assert_eq!((&object["policy"], ids(&object)), (&policy.into(), expected.clone()));
     }
-    for reader in ["auto", "buffered", "uncached", "memory"] {
+    for reader in ["auto", "buffered", "uncached", "memory", "direct", "uring", "mmap"] {
         let object = generated(&[&common[..], &["--reader", reader]].concat());
         assert_eq!((&object["reader"], ids(&object)), (&reader.into(), expected.clone()));
         assert!(object["reader_mode"].is_string() && object["reader_why"].is_string());
     }
+}
+
+#[test]
+fn a_mirror_gives_the_same_tokens_and_each_copy_its_share() {
+    let common = ["--json", "--max-tokens", "6", "--slots", "40", "--container", "none"];
+    let plain = generated(&common);
+    assert_eq!(plain["mirror"], serde_json::json!([]));
+    let folder = tempfile::tempdir().expect("a folder");
+    for entry in fs::read_dir(bundled()).expect("there").flatten() {
+        if entry.path().extension().is_some_and(|e| e == "safetensors") {
+            fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("copied");
+        }
+    }
+    let mirror = ["--mirror", folder.path().to_str().expect("UTF-8")];
+    let object = generated(&[&common[..], &mirror].concat());
+    assert_eq!((ids(&object), &object["reader_mode"]), (ids(&plain), &"mirror".into()));
+    let copies = object["mirror"].as_array().expect("a list");
+    assert_eq!(copies.len(), 2);
+    assert_eq!(copies[1]["folder"], mirror[1]);
+    let bytes: Vec<u64> = copies.iter().filter_map(|copy| copy["bytes"].as_u64()).collect();
+    assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+    // The dense weights were read, too.
+    assert!(bytes.iter().sum::<u64>() > object["bytes_read"].as_u64().expect("a count"));
+    let (text, _) = output(run, &[&common[1..], &mirror].concat());
+    assert_eq!(text.lines().filter(|line| line.starts_with("mirror ")).count(), 2, "{text}");
 }
 
 #[test]
@@ -362,7 +387,9 @@ fn every_mistake_is_named() {
         (&["--model", file], "is no folder"),
         (&["--model", "src"], "no config.json"),
         (&["--policy", "clocks"], "known are clock, clock-cold, lru, fifo, slru"),
-        (&["--reader", "fast"], "auto, buffered, uncached, memory"),
+        (&["--reader", "fast"], "auto, buffered, uncached, memory, direct, uring, mmap"),
+        (&["--mirror", "no/such"], "no/such has no copy of a file of the model"),
+        (&["--mirror", "src", "--reader", "mmap"], "mirror = src"),
         (&["--device", "metal"], "device metal"),
         (&["--prompt", ""], "the prompt is empty"),
         (&["--prompt-ids", ""], "the list is empty"),

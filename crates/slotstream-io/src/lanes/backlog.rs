@@ -68,7 +68,25 @@ impl<J> Backlog<J> {
         }
     }
 
-    /// A job handed out as [`Next::Read`] has been read.
+    /// Takes further jobs of a class that a job was just handed out of, to be read with it: `most`
+    /// at most, none that would be ended, and no speculation before a demand.
+    pub(super) fn more(
+        &mut self,
+        class: ReadClass,
+        most: usize,
+        cancelled: impl Fn(&J) -> bool,
+    ) -> Vec<J> {
+        if self.closed || (class != ReadClass::Demand && !self.demand.is_empty()) {
+            return Vec::new();
+        }
+        let queue = self.class(class);
+        let ahead = queue.iter().take(most).take_while(|job| !cancelled(job)).count();
+        let jobs: Vec<J> = queue.drain(..ahead).collect();
+        self.in_flight += jobs.len();
+        jobs
+    }
+
+    /// A job handed out to be read has been read.
     pub(super) fn finished(&mut self) {
         debug_assert!(self.in_flight > 0, "finished more reads than began");
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -127,6 +145,25 @@ mod tests {
         assert_eq!(backlog.in_flight(), 4);
         backlog.finished();
         assert_eq!(backlog.in_flight(), 3);
+    }
+
+    #[test]
+    fn more_is_of_the_same_class_in_order_and_stops_where_something_is_to_be_ended() {
+        let mut backlog = Backlog::new();
+        backlog.push(Speculative, 10..14);
+        assert_eq!(backlog.next(|_| false), Next::Read(10, Speculative));
+        backlog.push(Demand, 1..6);
+        assert_eq!(backlog.more(Speculative, 9, |_| false), [], "a demand waits");
+        assert_eq!(backlog.next(|_| false), Next::Read(1, Demand));
+        assert_eq!(backlog.more(Demand, 0, |_| false), []);
+        assert_eq!(backlog.more(Demand, 2, |_| false), [2, 3]);
+        assert_eq!(backlog.more(Demand, 9, |job| *job == 5), [4]);
+        assert_eq!(backlog.in_flight(), 5);
+        assert_eq!(backlog.next(|job| *job == 5), Next::Cancelled(5));
+        assert_eq!(backlog.next(|_| false), Next::Read(11, Speculative));
+        backlog.close();
+        assert_eq!(backlog.more(Speculative, 9, |_| false), []);
+        assert_eq!(backlog.queued(Speculative), 2);
     }
 
     #[test]

@@ -17,19 +17,19 @@ const SAMPLE: u64 = 4096;
 type Reader = Arc<dyn RecordReader>;
 
 /// Compares every copy with the first: the number of files, which it returns, and the length and
-/// three samples of each.
-pub(super) fn files(copies: &[Reader]) -> Result<usize, IoError> {
+/// three samples of each that the copy does not lack.
+pub(super) fn files(copies: &[(Reader, Vec<FileId>)]) -> Result<usize, IoError> {
     let numbers = || (0..MAX_FILES).map_while(|i| u16::try_from(i).ok()).map(FileId::new);
     let count = |reader: &Reader| numbers().take_while(|file| reader.path(*file).is_some()).count();
-    let [first, others @ ..] = copies else { return Ok(0) };
+    let [(first, _), others @ ..] = copies else { return Ok(0) };
     let files = count(first);
-    for other in others {
+    for (other, lacks) in others {
         let found = count(other);
         if found != files {
             let what = format!("it has {found} files and not {files}");
             return Err(differ([first, other], FileId::new(0), what));
         }
-        for file in numbers().take(files) {
+        for file in numbers().take(files).filter(|file| !lacks.contains(file)) {
             lengths([first, other], file)?;
         }
     }

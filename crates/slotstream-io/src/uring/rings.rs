@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use slotstream_core::{ReadError, ReadRequest};
 
 use super::batch::Batch;
-use super::ring::{DEPTH, Ring};
+pub(super) use super::ring::DEPTH;
+use super::ring::Ring;
 use crate::DirectReader;
 
 /// Rings over the same files. They are closed before the files are.

@@ -3,6 +3,7 @@
 
 #[cfg(target_os = "linux")]
 mod alone;
+mod batches;
 mod direct;
 mod every;
 mod faults;

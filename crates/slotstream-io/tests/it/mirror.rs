@@ -259,3 +259,44 @@ fn reads_spread_over_the_disks() {
     let reads = disks.map(|disk| disk.counts().reads);
     assert!(reads[0] > reads[1] && reads[1] > 20, "{reads:?}");
 }
+
+/// A copy that lacks files is neither compared nor read for them, and a file that only one copy has
+/// is read even from a copy that was left out for another one.
+#[test]
+fn a_copy_may_lack_files() {
+    let (bytes, other) = (content(), vec![7; LEN]);
+    let first = MemReader::from_bytes(vec![bytes.clone(), other.clone()]).unwrap();
+    let first = Arc::new(FaultyReader::new(first, Schedule::Never, Fault::Errno(5)));
+    // In place of the second file is something else, which would be refused.
+    let second = MemReader::from_bytes(vec![bytes.clone(), vec![1]]).unwrap();
+    // Slow, so that the first is chosen where it may.
+    let second = Arc::new(Counted::new(SlowReader::new(second, Duration::from_micros(500))));
+    let partial = |lacks: Vec<FileId>| {
+        MirrorReader::partial(vec![(first.clone() as _, Vec::new()), (second.clone() as _, lacks)])
+    };
+    assert!(matches!(partial(Vec::new()), Err(IoError::CopiesDiffer { .. })));
+    let mirror = partial(vec![FileId::new(1)]).unwrap();
+    let read = |file, offset| {
+        let mut buffer = [0; 10];
+        let extent = Extent::new(FileId::new(file), offset, 10).unwrap();
+        mirror.read_exact_at(&extent, &mut buffer).map(|()| buffer)
+    };
+    for i in 0..20 {
+        assert_eq!(read(1, i).unwrap(), [7; 10]);
+        assert_eq!(read(0, i).unwrap(), bytes[i as usize..][..10]);
+    }
+    let shares = mirror.shares();
+    assert!(shares[0].reads >= 20 && shares[1].reads > 0, "{shares:?}");
+    assert_eq!(shares.iter().map(|share| share.bytes).sum::<u64>(), 400);
+    first.arm(Schedule::Always);
+    for i in 0..20 {
+        assert_eq!(read(0, i).unwrap(), bytes[i as usize..][..10]);
+    }
+    assert!(read(1, 0).is_err(), "nobody else has it");
+    first.arm(Schedule::Never);
+    assert!(mirror.shares()[0].left_out.is_some(), "{:?}", mirror.shares());
+    assert_eq!(read(1, 5).unwrap(), [7; 10]);
+    let before = second.counts().reads;
+    assert_eq!(read(0, 5).unwrap(), bytes[5..15]);
+    assert_eq!(second.counts().reads, before + 1, "left out for what others have");
+}

@@ -18,6 +18,8 @@ use crate::explore::{Tally, explore};
 struct Reader {
     /// The read of this position panics.
     panics_at: Option<u64>,
+    /// Jobs that it takes at once; they are read one after the other.
+    depth: usize,
     /// Positions of the reads, in the order in which they began.
     begun: Mutex<Vec<u64>>,
 }
@@ -31,6 +33,10 @@ impl RecordReader for Reader {
         }
         buffer.fill(extent.offset() as u8);
         Ok(())
+    }
+
+    fn batch_depth(&self) -> usize {
+        self.depth
     }
 
     fn effective(&self) -> ReaderMode {
@@ -309,5 +315,69 @@ fn the_last_handle_is_dropped_by_a_landing() {
         book.wait_for(2);
         let ends = book.ends(2);
         assert!(ends.iter().all(|end| matches!(end, End::Read | End::Closed)), "{ends:?}");
+    });
+}
+
+/// A reader that takes several jobs at once.
+fn deep(lanes: usize, panics_at: Option<u64>) -> (Arc<Reader>, LaneQueue) {
+    let reader = Arc::new(Reader { panics_at, depth: 3, ..Reader::default() });
+    let queue = LaneQueue::new(reader.clone(), lanes).expect("a few lanes");
+    (reader, queue)
+}
+
+#[test]
+fn batches_of_two_lanes_end_every_job_in_order() {
+    explore(2, 1000, || {
+        let ((reader, queue), book) = (deep(2, None), Book::new());
+        queue.submit(ReadClass::Speculative, vec![book.job(4)]);
+        queue.submit(ReadClass::Demand, (0..4).map(|at| book.job(at)).collect());
+        book.wait_for(5);
+        let counters = queue.counters();
+        assert_eq!((counters.reads, counters.failures, queue.in_flight()), (5, 0, 0));
+        drop(queue);
+        assert_eq!(book.ends(5), [End::Read; 5]);
+        assert_eq!(lock(&reader.begun).len(), 5);
+    });
+}
+
+/// A token that is set while a lane takes its share: what was taken is read, the rest is not.
+#[test]
+fn batches_closed_and_cancelled_while_they_are_taken() {
+    explore(2, 500, || {
+        let ((reader, queue), book) = (deep(1, None), Book::new());
+        let (queue, token) = (Arc::new(queue), CancelToken::new());
+        let other = {
+            let (queue, token) = (Arc::clone(&queue), token.clone());
+            thread::spawn(move || {
+                let _ = queue.in_flight();
+                token.cancel();
+                queue.shutdown();
+            })
+        };
+        let jobs = (0..4).map(|at| book.job(at).with_cancel(token.clone())).collect();
+        queue.submit(ReadClass::Demand, jobs);
+        book.wait_for(4);
+        other.join().expect("it does not panic");
+        let ends = book.ends(4);
+        let read = ends.iter().take_while(|end| **end == End::Read).count();
+        let rest = |end: &End| matches!(end, End::Cancelled | End::Closed);
+        assert!(ends[read..].iter().all(rest), "{ends:?}");
+        assert_eq!(lock(&reader.begun).len(), read);
+        assert_eq!((queue.counters().reads, queue.in_flight()), (read as u64, 0));
+    });
+}
+
+#[test]
+fn a_panic_in_a_batch_ends_the_jobs_in_the_readers_hands() {
+    explore(2, 100, || {
+        let ((_, queue), book) = (deep(1, Some(1)), Book::new());
+        queue.submit(ReadClass::Demand, (0..3).map(|at| book.job(at)).collect());
+        book.wait_for(3);
+        // The lane is still there for more.
+        queue.submit(ReadClass::Demand, vec![book.job(3)]);
+        book.wait_for(4);
+        drop(queue);
+        let ends = book.ends(4);
+        assert_eq!(ends, [End::Read, End::Failed, End::Failed, End::Read]);
     });
 }
