@@ -113,6 +113,29 @@ fn a_damaged_container_is_named_and_works_after_repair() {
     assert_eq!(greedy(&mut session(&build()), &prompt, TOKENS), want[..TOKENS]);
 }
 
+/// Every record of one copy is damaged: the mirror reads on from the other one.
+#[test]
+fn another_copy_stands_in_for_a_damaged_one() {
+    let (prompt, want) = (random_golden("p1.input_ids"), random_golden("p1.greedy.ids"));
+    for damaged in [0, 1] {
+        let folders = [(); 2].map(|()| repacked(&random_model(), &ContainerKind::ALL, false));
+        let builder = verified(random_builder(), folders[0].path()).mirror(folders[1].path());
+        let engine = builder.build().expect("builds");
+        let container = engine.container().expect("there");
+        let geometry = engine.checkpoint().geometry();
+        for number in 0..geometry.records() {
+            let record = geometry.key(number).and_then(|key| container.extent(key));
+            let path = folders[damaged].path().join("experts.slots");
+            flip(&path, record.expect("a record").offset() + 11);
+        }
+        assert_eq!(greedy(&mut session(&engine), &prompt, TOKENS), want[..TOKENS]);
+        let shares = engine.mirror_shares();
+        let why = shares[damaged].share.left_out.as_deref().unwrap_or("it is still read");
+        assert!(why.contains("checksum"), "{damaged}: {why}");
+        assert_eq!(shares[1 - damaged].share.left_out, None, "{damaged}");
+    }
+}
+
 #[test]
 fn what_has_no_checksums_is_refused() {
     let rows = repacked(&random_model(), &[ContainerKind::Ngram], false);
