@@ -85,8 +85,9 @@ impl ReaderKind {
     /// to an engine, which knows these facts.
     ///
     /// - macOS: `Uncached`: the page cache competes with the slots for unified memory.
-    /// - Elsewhere `Buffered`, unless the cache could hold less than half of the files: then
-    ///   `Direct`, on Linux. Pages that go before they are used again cost copies and memory.
+    /// - Elsewhere `Buffered`, unless the cache could hold less than three quarters of the files:
+    ///   then `Direct`, on Linux. Pages that go before they are used again cost copies and memory;
+    ///   `docs/performance.md` has the measurement.
     ///
     /// ```
     /// use slotstream_io::ReaderKind;
@@ -100,7 +101,7 @@ impl ReaderKind {
             ("macos", _) => {
                 (Self::Uncached, "on macOS the page cache competes with the slots".to_owned())
             }
-            ("linux", Some(cache)) if cache < files / 2 => (
+            ("linux", Some(cache)) if cache < files - files / 4 => (
                 Self::Direct,
                 format!(
                     "{:.2} GiB of files, and the page cache could hold {:.2} GiB of them",
@@ -175,9 +176,9 @@ mod tests {
         const GIB: u64 = 1 << 30;
         let suited = |files, cache, system| ReaderKind::suited(files, cache, system).kind;
         for (files, cache, kind) in [
-            (104 * GIB, Some(50 * GIB), ReaderKind::Direct),
+            (104 * GIB, Some(77 * GIB), ReaderKind::Direct),
             (104 * GIB, Some(0), ReaderKind::Direct),
-            (104 * GIB, Some(52 * GIB), ReaderKind::Buffered),
+            (104 * GIB, Some(78 * GIB), ReaderKind::Buffered),
             (104 * GIB, Some(200 * GIB), ReaderKind::Buffered),
             (104 * GIB, None, ReaderKind::Buffered),
             (26 << 20, Some(20 * GIB), ReaderKind::Buffered),
