@@ -2,11 +2,13 @@
 
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import receipt as receipts  # noqa: E402
 
 STRIDE = 2_768_896  # of a record in a container
 RECORDS = 480  # of a file: whole parts for 8 and for 32 threads
@@ -144,38 +146,13 @@ def ratios(speeds):
     return found
 
 
-def machine(folder):
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True)
-    source = subprocess.run(["df", "--output=source", folder], capture_output=True, text=True)
-    device = source.stdout.split()[-1] if source.stdout else "unknown"
-    return {
-        "cpu": names[0] if names else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory": f"{memory:.0f} GB",
-        "os": f"{platform.system()} {platform.release()}",
-        "disk": f"{device}, {kind.stdout.strip()}",
-    }
-
-
-def rounded(value):
-    """Six decimals of every number."""
-    if isinstance(value, dict):
-        return {name: rounded(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [rounded(part) for part in value]
-    return round(value, 6) if isinstance(value, float) else value
-
-
 def receipt(folder, commit, rounds, load, speeds, costs):
     version = subprocess.run(["fio", "--version"], capture_output=True, text=True)
     return {
         "name": "disk",
         "command": f"benches/fio/compare.sh {rounds}",
         "commit": commit,
-        "machine": machine(folder),
+        "machine": receipts.machine(folder),
         "settings": {
             "unit": "GB/s",
             "rounds": "all cells one after the other in every round, in a rotated order",
@@ -214,11 +191,10 @@ def main():
     paths = lay_out(folder)
     load = os.getloadavg()[0]
     speeds, costs = measure(program, paths, int(rounds))
-    result = rounded(receipt(folder, commit, int(rounds), load, speeds, costs))
+    result = receipts.rounded(receipt(folder, commit, int(rounds), load, speeds, costs))
     show(result)
     if path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps(result, indent=1) + "\n")
+        receipts.write(path, result)
 
 
 if __name__ == "__main__":

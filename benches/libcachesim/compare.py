@@ -1,14 +1,15 @@
 """Compares CLOCK here and in libCacheSim: see compare.sh."""
 
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 
 import libcachesim
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import receipt as receipts  # noqa: E402
 
 SLOTS = 7509
 DEFAULT_POWER = 24
@@ -53,28 +54,6 @@ def measure(program, keys, lookups, rounds):
     return misses, clock, processor
 
 
-def machine():
-    """What was measured on; only on Linux in full."""
-    cpu, memory = platform.processor() or platform.machine(), "unknown"
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-        cpu = names[0] if names else cpu
-        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB"
-    system = f"{platform.system()} {platform.release()}"
-    cores = os.cpu_count()
-    return {"cpu": cpu, "cores": cores, "memory": memory, "os": system, "disk": "not used"}
-
-
-def rounded(value):
-    """Six decimals of every number."""
-    if isinstance(value, dict):
-        return {name: rounded(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [rounded(part) for part in value]
-    return round(value, 6) if isinstance(value, float) else value
-
-
 def receipt(commit, lookups, rounds, misses, clock, processor):
     median = {name: statistics.median(speeds) for name, speeds in processor.items()}
     others = {name: speed for name, speed in median.items() if name not in CALLS}
@@ -86,7 +65,7 @@ def receipt(commit, lookups, rounds, misses, clock, processor):
         "name": "libcachesim",
         "command": f"benches/libcachesim/compare.sh {rounds}",
         "commit": commit,
-        "machine": machine(),
+        "machine": receipts.machine(),
         "settings": {
             "unit": "million lookups a second of processor time",
             "rounds": "all cases one after the other in every round",
@@ -128,8 +107,7 @@ def main():
     for call, ratio in figures["ratio of medians to it"].items():
         print(f"{call}: {ratio:.2f} times {figures['fastest of libCacheSim']}")
     if path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps(rounded(result), indent=1) + "\n")
+        receipts.write(path, result)
     if len({misses[name] for name in misses if name != "10 a call"}) > 1:
         sys.exit("the misses differ")
 

@@ -2,10 +2,12 @@
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import receipt as receipts  # noqa: E402
 
 GROUP = "/sys/fs/cgroup/memory/slotstream-readers"
 # Beside the plan, for the page cache and the rest, when it is to be small.
@@ -82,23 +84,6 @@ def limit_group(bytes_):
         return False
 
 
-def cpu():
-    with open("/proc/cpuinfo") as lines:
-        names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def disk(path):
-    """Device and file system below a path."""
-    device = os.stat(path).st_dev
-    with open("/proc/self/mountinfo") as lines:
-        for line in lines:
-            fields, kind = line.split(" - ")
-            if fields.split()[2] == f"{os.major(device)}:{os.minor(device)}":
-                return " ".join(reversed(kind.split()[:2]))
-    return "not known"
-
-
 def main():
     program, scratch, rounds, commit, receipt = sys.argv[1:]
     prompt = ",".join(str(17 * i % 30000) for i in range(1, 9))
@@ -135,13 +120,7 @@ def head(commit, limit, loads, scratch):
         "name": "reader-decode",
         "command": f"benches/readers/compare.sh {len(loads)}",
         "commit": commit,
-        "machine": {
-            "cpu": cpu(),
-            "cores": os.cpu_count(),
-            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
-            "os": f"Linux {platform.release()}",
-            "disk": disk(scratch),
-        },
+        "machine": receipts.machine(scratch),
         "settings": {
             "large": "synthesize --layers 2 --vocab 32768 --no-ngram: 1,024 records of 2,764,800 "
                      "bytes, 341 slots, 8 prompt tokens, 17 generated",
@@ -165,9 +144,7 @@ def write(rows, receipt, whole):
         whole["median"] = each(rows, statistics.median)
         whole["spread"] = each(rows, lambda values: [min(values), max(values)])
         whole["figures"] = each(rows, list)
-        with open(receipt, "w") as out:
-            json.dump(whole, out, indent=1)
-            out.write("\n")
+        receipts.write(receipt, whole)
 
 
 def show(rows):

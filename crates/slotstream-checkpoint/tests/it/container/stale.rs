@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::{Container, ContainerError, Progress, Repack};
 use slotstream_core::{ErrorKind, ExpertIdx, ExpertKey, LayerIdx};
 use slotstream_testkit::checkpoint::{CheckpointSpec, edit, small_config};
@@ -124,14 +125,20 @@ fn other_weights_in_the_same_shapes() {
     assert_stale(folder.path(), &Whose::Anothers, "the weights are others in the same shapes");
 }
 
+/// The same config and headers, other weights.
+fn two_models(folder: &Path) -> [Checkpoint; 2] {
+    let spec = CheckpointSpec::new(small_config());
+    [1, 2].map(|seed| {
+        let model = folder.join(seed.to_string());
+        spec.write_random(&model, seed).unwrap();
+        open(&model)
+    })
+}
+
 #[test]
 fn another_model() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = CheckpointSpec::new(small_config());
-    let models = [folder.path().join("a"), folder.path().join("b")];
-    spec.write_random(&models[0], 1).unwrap();
-    spec.write_random(&models[1], 2).unwrap();
-    let (a, b) = (open(&models[0]), open(&models[1]));
+    let [a, b] = two_models(folder.path());
     let (out, _) = repacked(&a, false);
     // The same config and headers, other weights.
     let text = Container::open(out.path(), &b).expect_err("of another model").to_string();
@@ -153,11 +160,7 @@ fn another_model() {
 #[test]
 fn the_rest_of_another_model() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = CheckpointSpec::new(small_config());
-    let models = [folder.path().join("a"), folder.path().join("b")];
-    spec.write_random(&models[0], 1).unwrap();
-    spec.write_random(&models[1], 2).unwrap();
-    let (a, b) = (open(&models[0]), open(&models[1]));
+    let [a, b] = two_models(folder.path());
     let out = tempfile::tempdir().unwrap();
     let stop = &mut |progress: Progress| match progress.done {
         0 => ControlFlow::Continue(()),
