@@ -102,7 +102,7 @@ pub struct Arguments {
         help_heading = "Reads"
     )]
     pub way: Vec<Way>,
-    /// Reads at once
+    /// Reads at once, each of a lane of its own
     #[arg(
         long,
         value_name = "N",

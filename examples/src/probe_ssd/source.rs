@@ -34,7 +34,8 @@ impl Source {
     pub(super) fn open(self, files: &[PathBuf]) -> Result<Arc<dyn RecordReader>, Failure> {
         match self {
             Self::Reader(kind) => {
-                open_reader(kind, files).map_err(|source| Failure::Reader { source })
+                let reader = open_reader(kind, files);
+                Ok(Arc::new(Single(reader.map_err(|source| Failure::Reader { source })?)))
             }
             Self::Model(throttle) => Ok(Arc::new(Throttled::new(Nothing, throttle))),
         }
@@ -57,6 +58,29 @@ impl fmt::Display for Source {
             Self::Reader(kind) => kind.fmt(f),
             Self::Model(_) => f.pad("simulated"),
         }
+    }
+}
+
+/// Takes one read at a time from a lane, so that there are as many at once as lanes, whatever a
+/// reader would take together.
+#[derive(Debug)]
+struct Single(Arc<dyn RecordReader>);
+
+impl RecordReader for Single {
+    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read_exact_at(extent, buffer)
+    }
+
+    fn effective(&self) -> ReaderMode {
+        self.0.effective()
+    }
+
+    fn issued_len(&self, extent: &Extent) -> u64 {
+        self.0.issued_len(extent)
+    }
+
+    fn path(&self, file: FileId) -> Option<&Path> {
+        self.0.path(file)
     }
 }
 

@@ -271,7 +271,7 @@ fn signals_leave_no_scratch_file() {
     {
         let probe = program("probe_ssd");
         let script = format!(
-            "{prefix}exec '{}' --scratch '{}' --size 300MB --rounds 60000 --depth 1 --way page \
+            "{prefix}exec '{}' --scratch '{}' --size 2GB --rounds 60000 --depth 1 --way page \
              --reader buffered --bytes 1MB",
             probe.display(),
             folder.path().display()
