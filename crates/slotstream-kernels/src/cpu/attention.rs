@@ -106,25 +106,35 @@ fn rows<'a>(paged: &Paged<'a>, span: &Range<usize>) -> &'a [f32] {
     &paged.pages[span.start / paged.page_rows][first..first + span.len() * paged.width]
 }
 
+/// Replaces lane `i % 16` and value `i` by what `step` makes of them, for every `i` in order.
+#[inline(always)]
+fn by_lane(values: &mut [f32], lanes: &mut [f32; LANES], step: impl Fn(f32, f32) -> (f32, f32)) {
+    let (whole, rest) = values.as_chunks_mut::<LANES>();
+    for values in whole {
+        for i in 0..LANES {
+            (lanes[i], values[i]) = step(lanes[i], values[i]);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        (*lane, *value) = step(*lane, *value);
+    }
+}
+
 /// Softmax of `scale * weights`, in place: sixteen running sums, one for each `i % 16`.
 #[inline(always)]
 fn softmax(weights: &mut [f32], scale: f32) {
-    let mut max = [f32::NEG_INFINITY; LANES];
-    for weights in weights.chunks_mut(LANES) {
-        for (max, weight) in max.iter_mut().zip(weights) {
-            *weight *= scale;
-            // A NaN that this skips is still there when the exponentials are taken.
-            *max = if *weight > *max { *weight } else { *max };
-        }
-    }
-    let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    // A NaN that this skips is still there when the exponentials are taken.
+    by_lane(weights, &mut lanes, |max, weight| {
+        let scaled = weight * scale;
+        (if scaled > max { scaled } else { max }, scaled)
+    });
+    let max = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
     let mut sums = [0.0_f32; LANES];
-    for weights in weights.chunks_mut(LANES) {
-        for (sum, weight) in sums.iter_mut().zip(weights) {
-            *weight = exp(*weight - max);
-            *sum += *weight;
-        }
-    }
+    by_lane(weights, &mut sums, |sum, weight| {
+        let weight = exp(weight - max);
+        (sum + weight, weight)
+    });
     let sum = tree(sums);
     for weight in weights {
         *weight /= sum;
