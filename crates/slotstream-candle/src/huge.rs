@@ -1,21 +1,20 @@
 //! Huge pages for large arrays. The only thing done here is a hint to the system.
 #![expect(unsafe_code, reason = "advice on memory is a system call on a pointer")]
 
-use bytemuck::{Zeroable, zeroed_vec};
-
 /// Arrays smaller than this hardly ever hold a whole huge page.
 const LEAST: usize = 2 << 20;
 
-/// `len` zeros, on huge pages where the system gives them: a walk through weights then waits for
-/// fewer page table entries.
-pub(crate) fn zeroed<T: Zeroable>(len: usize) -> Vec<T> {
-    let mut values = zeroed_vec(len);
-    advise(&mut values);
+/// `len` times `zero`, on huge pages where the system gives them: a walk through weights then
+/// waits for fewer page table entries.
+pub(crate) fn filled<T: Copy>(len: usize, zero: T) -> Vec<T> {
+    let mut values = Vec::with_capacity(len);
+    advise(values.spare_capacity_mut());
+    values.resize(len, zero);
     values
 }
 
-/// Asks for huge pages under `values`, which the system has not given any memory yet. Without
-/// them it is slower, not wrong.
+/// Asks for huge pages under `values`, which nobody has written yet. Without them it is slower,
+/// not wrong.
 fn advise<T>(values: &mut [T]) {
     let bytes = size_of_val(values);
     if bytes < LEAST {
@@ -45,7 +44,7 @@ mod tests {
     #[test]
     fn arrays_of_every_size_are_zero_and_writable() {
         for len in [0, 1, LEAST / 4 - 1, LEAST / 4, LEAST + 4097] {
-            let mut values = zeroed::<u32>(len);
+            let mut values = filled(len, 0_u32);
             assert!(values.len() == len && values.iter().all(|v| *v == 0));
             values.fill(7);
             assert!(values.iter().all(|v| *v == 7));
