@@ -146,8 +146,7 @@ impl State {
                     planned.context +=
                         2 * page(context, width) + page(blocks, config.indexer_head_dim);
                     let need = config.indexer_compress_ratio - 1;
-                    planned.fixed +=
-                        Window::planned_bytes(need, rollback, config.indexer_head_dim);
+                    planned.fixed += Window::planned_bytes(need, rollback, config.indexer_head_dim);
                 }
                 LayerType::LinearAttention => {
                     let dims = delta_dims(config);
@@ -256,7 +255,12 @@ impl State {
         let layers = layers.map(|(i, layer)| layer.snapshot().map_err(QwenError::layer(i)));
         Ok(Self {
             layers: layers.collect::<Result<_, _>>()?,
-            ple: self.ple.as_ref().map(Window::snapshot).transpose().map_err(QwenError::layer(0))?,
+            ple: self
+                .ple
+                .as_ref()
+                .map(Window::snapshot)
+                .transpose()
+                .map_err(QwenError::layer(0))?,
             tail: self.tail.clone(),
             ..*self
         })
