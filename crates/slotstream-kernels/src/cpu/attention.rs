@@ -11,6 +11,10 @@ use crate::{AttentionArgs, Paged};
 /// Query heads that share a look at a key and a value.
 const GROUP: usize = 4;
 
+/// Multiply-adds with keys and values, which are read in turn by several heads, to one with weights
+/// from memory. A few hundred tokens are not worth the waking of a thread on a busy machine.
+const CHEAP: usize = 4;
+
 /// Columns of a value whose sums are held in registers together.
 const COLUMNS: usize = 4 * LANES;
 
@@ -203,7 +207,7 @@ impl Cpu {
         let seen = args
             .selection
             .map_or(longest, |s| (s.len() / m.max(1) * args.ratio + args.ratio).min(longest));
-        let work = 2 * m * heads * dim * seen;
+        let work = m * heads * dim * seen / CHEAP;
         self.threads.run(m * args.kv_heads * groups, work, |i| {
             let (row, kv, group) =
                 (i / groups / args.kv_heads, i / groups % args.kv_heads, i % groups);

@@ -115,7 +115,7 @@ impl Task for GateRows<'_> {
         for (y, gate) in self.y.chunks_exact_mut(self.hidden).zip(self.gates) {
             let gate = sigmoid(*gate);
             for y in y {
-                *y = gate * *y;
+                *y *= gate;
             }
         }
     }

@@ -125,7 +125,7 @@ pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 pub(super) fn exp(x: f32) -> f32 {
     /// Added and taken away again, it leaves the nearest whole number, also in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    const LN2: [f32; 2] = [0.693_147_2, -1.904_654_3e-9];
+    const LN2: [f32; 2] = [std::f32::consts::LN_2, -1.904_654_3e-9];
     /// `1 / n!` from 7 down.
     const FACTORS: [f32; 7] =
         [1.984_127e-4, 1.388_888_9e-3, 8.333_333e-3, 4.166_666_7e-2, 1.666_666_7e-1, 0.5, 1.0];
