@@ -274,8 +274,10 @@ fn attention() {
         let selection: Vec<u32> = (0..m)
             .flat_map(|t| {
                 let complete = (position + t + 1) / ratio;
-                let mut chosen: Vec<u32> =
-                    (0..complete as u32).filter(|b| (b + t as u32) % 3 != 0).take(budget).collect();
+                let mut chosen: Vec<u32> = (0..complete as u32)
+                    .filter(|b| !(b + t as u32).is_multiple_of(3))
+                    .take(budget)
+                    .collect();
                 chosen.resize(budget, u32::MAX);
                 chosen
             })
