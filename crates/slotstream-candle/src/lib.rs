@@ -30,6 +30,7 @@ compile_error!("slotstream reads little-endian checkpoints in place and needs a 
 mod arena;
 mod error;
 mod host;
+mod huge;
 mod ops;
 mod paged;
 mod provider;

@@ -83,7 +83,7 @@ impl PagedTensor {
                 self.pages.push(Tensor::zeros(shape, DType::F32, &self.device).within(OP)?);
             }
             let count = (self.page_rows - row).min(n - done);
-            let source = rows.narrow(0, done, count).and_then(|t| t.copy()).within(OP)?;
+            let source = rows.narrow(0, done, count).and_then(|t| t.contiguous()).within(OP)?;
             self.pages[page].slice_set(&source, 0, row).within(OP)?;
             done += count;
         }

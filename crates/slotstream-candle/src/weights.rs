@@ -4,7 +4,7 @@ use candle_core::{Device, Tensor};
 use half::bf16;
 use slotstream_core::{AffineFormat, Part};
 
-use crate::{CandleContext, Error};
+use crate::{CandleContext, Error, huge};
 
 /// An affine-quantized matrix `[rows, cols]`: packed words, scales and biases.
 #[derive(Clone, Debug)]
@@ -54,12 +54,12 @@ impl AffineWeight {
         device: &Device,
         mut fill: impl FnMut(Part, &mut [u8]) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let mut words = vec![0_u32; rows * (format.row_bytes(cols) / 4)];
+        let mut words = huge::filled(rows * (format.row_bytes(cols) / 4), 0_u32);
         fill(Part::Weight, bytemuck::cast_slice_mut(&mut words))?;
         let weight =
             Tensor::from_vec(words, (rows, format.row_bytes(cols) / 4), device).within("load")?;
         let mut halves = |part| {
-            let mut values = vec![bf16::ZERO; rows * format.row_groups(cols)];
+            let mut values = huge::filled(rows * format.row_groups(cols), bf16::ZERO);
             fill(part, bytemuck::cast_slice_mut(&mut values))?;
             let tensor = Tensor::from_vec(values, (rows, format.row_groups(cols)), device);
             Ok::<_, E>(tensor.within("load")?)
@@ -113,7 +113,7 @@ impl Bf16Weight {
         device: &Device,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let mut values = vec![bf16::ZERO; rows * cols];
+        let mut values = huge::filled(rows * cols, bf16::ZERO);
         fill(bytemuck::cast_slice_mut(&mut values))?;
         let tensor = Tensor::from_vec(values, (rows, cols), device).within("load")?;
         Ok(Self { rows, cols, tensor })

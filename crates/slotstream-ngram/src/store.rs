@@ -40,6 +40,8 @@ pub struct NgramMetrics {
     pub bytes_read: u64,
     /// Rows of joined tickets that did not arrive whole.
     pub failed: u64,
+    /// Joins that found rows on their way and had to wait for them.
+    pub waits: u64,
     /// Time for which joins waited for reads.
     pub wait: Duration,
 }
@@ -55,6 +57,7 @@ impl NgramMetrics {
             rows_read: self.rows_read.saturating_sub(earlier.rows_read),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             failed: self.failed.saturating_sub(earlier.failed),
+            waits: self.waits.saturating_sub(earlier.waits),
             wait: self.wait.saturating_sub(earlier.wait),
         }
     }
@@ -218,7 +221,8 @@ impl NgramStore {
         }
         let _span = tracing::debug_span!("read", ngram_rows = ticket.missing()).entered();
         let start = Instant::now();
-        let result = ticket.wait();
+        let (waited, result) = ticket.wait();
+        self.metrics.waits += u64::from(waited);
         self.metrics.wait += start.elapsed();
         result
     }

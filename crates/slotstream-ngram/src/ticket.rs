@@ -139,15 +139,21 @@ impl NgramTicket {
         Arc::ptr_eq(&self.table, table)
     }
 
-    /// Waits until every read has ended and gathers the pieces.
+    /// Waits until every read has ended and gathers the pieces; says whether there was anything
+    /// to wait for.
     ///
     /// Which error is reported does not depend on the order of arrival: that of the first piece
     /// of the first row.
-    pub(crate) fn wait(&mut self) -> Result<(), NgramError> {
+    pub(crate) fn wait(&mut self) -> (bool, Result<(), NgramError>) {
+        let mut waited = false;
         let mut failed: Option<(u32, Option<Part>, ReadError)> = None;
         for _ in 0..self.missing.len() * self.table.reads_per_row() {
+            let arrival = self.arrivals.try_recv().or_else(|_| {
+                waited = true;
+                self.arrivals.recv()
+            });
             // An error means that the queue dropped the jobs that have not ended.
-            let Ok(arrival) = self.arrivals.recv() else { break };
+            let Ok(arrival) = arrival else { break };
             let Arrival { missing, part, start, bytes, result } = arrival;
             let of_row = &mut self.missing[missing as usize];
             of_row.ended += 1;
@@ -164,6 +170,11 @@ impl NgramTicket {
                 }
             }
         }
+        (waited, self.outcome(failed))
+    }
+
+    /// The result of a wait whose first failed piece this was.
+    fn outcome(&self, failed: Option<(u32, Option<Part>, ReadError)>) -> Result<(), NgramError> {
         if let Some((missing, part, source)) = failed {
             let row = self.rows[self.missing[missing as usize].place as usize];
             let shard = self.table.shard(row);

@@ -134,7 +134,7 @@ impl State {
     /// Bytes of a state that holds `context` tokens and remembers `rollback` rows: pages whole.
     #[must_use]
     pub fn planned_bytes(config: &TextConfig, context: usize, rollback: usize) -> PlannedState {
-        let rollback = rollback.min(MAX_ROLLBACK) as u64;
+        let rollback = rollback.min(MAX_ROLLBACK);
         let page =
             |rows: usize, width: usize| (rows.next_multiple_of(PAGE_ROWS) * width * 4) as u64;
         let mut planned = PlannedState::default();
@@ -145,21 +145,23 @@ impl State {
                     let blocks = context / config.indexer_compress_ratio;
                     planned.context +=
                         2 * page(context, width) + page(blocks, config.indexer_head_dim);
-                    let raw = config.indexer_compress_ratio as u64 - 1 + rollback;
-                    planned.fixed += raw * config.indexer_head_dim as u64 * 4;
+                    let need = config.indexer_compress_ratio - 1;
+                    planned.fixed += Window::planned_bytes(need, rollback, config.indexer_head_dim);
                 }
                 LayerType::LinearAttention => {
                     let dims = delta_dims(config);
                     let state = dims.iter().product::<usize>() as u64 * 4;
-                    let conv = config.linear_conv_kernel_dim as u64 - 1 + rollback;
-                    planned.fixed += state + conv * conv_channels(config) as u64 * 4;
-                    planned.ring += rollback * state;
+                    let need = config.linear_conv_kernel_dim - 1;
+                    planned.fixed +=
+                        state + Window::planned_bytes(need, rollback, conv_channels(config));
+                    planned.ring += rollback as u64 * state;
                 }
             }
         }
         if let Some(ple) = &config.ple {
-            let rows = ((ple.ple_conv_kernel_size - 1) * ple.ngram_size) as u64 + rollback;
-            planned.fixed += rows * (config.hc_count * config.hidden_size) as u64 * 4;
+            let need = (ple.ple_conv_kernel_size - 1) * ple.ngram_size;
+            let width = config.hc_count * config.hidden_size;
+            planned.fixed += Window::planned_bytes(need, rollback, width);
         }
         planned
     }
@@ -253,7 +255,12 @@ impl State {
         let layers = layers.map(|(i, layer)| layer.snapshot().map_err(QwenError::layer(i)));
         Ok(Self {
             layers: layers.collect::<Result<_, _>>()?,
-            ple: self.ple.clone(),
+            ple: self
+                .ple
+                .as_ref()
+                .map(Window::snapshot)
+                .transpose()
+                .map_err(QwenError::layer(0))?,
             tail: self.tail.clone(),
             ..*self
         })
@@ -337,7 +344,7 @@ impl LayerState {
     fn snapshot(&self) -> Result<Self, Error> {
         Ok(match self {
             Self::Delta { conv, recurrent, ring } => Self::Delta {
-                conv: conv.clone(),
+                conv: conv.snapshot()?,
                 recurrent: recurrent.copy().within("snapshot")?,
                 ring: ring.as_ref().map(|t| t.copy().within("snapshot")).transpose()?,
             },
@@ -345,7 +352,7 @@ impl LayerState {
                 keys: keys.snapshot()?,
                 values: values.snapshot()?,
                 blocks: blocks.snapshot()?,
-                raw: raw.clone(),
+                raw: raw.snapshot()?,
             },
         })
     }

@@ -4,37 +4,49 @@
 //! width of their registers, and so add in the same order (`tile.rs`) and give the same bits.
 
 mod affine;
+mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bf16;
+mod delta;
 mod dispatch;
 mod error;
 mod experts;
+mod hyper;
 mod isa;
 mod lanes;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod norms;
 mod pack;
+mod ple;
 mod rows;
 mod scalar;
+mod select;
 mod threads;
 mod tile;
+mod vector;
 
 use std::{cell::RefCell, thread::LocalKey};
 
 use slotstream_core::RecordLayout;
 
-use self::{dispatch::Weights, experts::Scratch, pack::Buffer, threads::Threads};
-use crate::{AffineMatrix, Bf16Matrix, ExpertRows, Kernels};
+use self::{dispatch::Weights, experts::Scratch, hyper::Between, pack::Buffer, threads::Threads};
+use crate::{
+    AffineMatrix, AttentionArgs, Bf16Matrix, BlockSelectArgs, ConvArgs, ExpertRows, GatedDeltaArgs,
+    HcWeights, Kernels, MlpWeights, NormRopeArgs, PleGateArgs,
+};
 
 pub use self::{error::CpuError, isa::InstructionSet};
 
 thread_local! {
     static BUFFER: RefCell<Buffer> = RefCell::default();
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static BETWEEN: RefCell<Between> = RefCell::default();
+    static ANGLES: RefCell<Vec<(f32, f32)>> = RefCell::default();
 }
 
 /// Lends what a thread keeps between calls. It is taken out meanwhile: a thread that waits for
@@ -47,9 +59,8 @@ fn kept<T: Default>(key: &'static LocalKey<RefCell<T>>, call: impl FnOnce(&mut T
 
 /// The op set on the CPU: SIMD chosen at run time, work spread over threads.
 ///
-/// Matrix products, expert MLPs and dequantized rows have their own code; the rest is the
-/// reference, composed operations with these products inside. The bits of a result are the same
-/// for every instruction set, number of threads and number of rows in the call.
+/// Every operation but the key of a block has its own code. The bits of a result are the same for
+/// every instruction set, number of threads and number of rows in the call.
 ///
 /// Each thread that calls keeps scratch for 32 rows of the widest `x` it ever gave.
 #[derive(Debug)]
@@ -117,5 +128,72 @@ impl Kernels for Cpu {
         out: &mut [f32],
     ) {
         kept(&SCRATCH, |scratch| self.experts(scratch, layout, x, experts, out));
+    }
+
+    fn rank_sum(&self, y: &[f32], weights: &[f32], hidden: usize, out: &mut [f32]) {
+        self.ranks(y, weights, hidden, out);
+    }
+
+    fn shared_expert(
+        &self,
+        x: &[f32],
+        mlp: &MlpWeights<'_>,
+        gate: &Bf16Matrix<'_>,
+        out: &mut [f32],
+    ) {
+        kept(&BETWEEN, |between| self.shared(between, x, mlp, gate, out));
+    }
+
+    fn grouped_rms_norm(&self, x: &[f32], weight: &[f32], width: usize, eps: f32, out: &mut [f32]) {
+        self.norm(x, weight, width, eps, out);
+    }
+
+    fn hc_mix(&self, h: &[f32], w: &HcWeights<'_>, mixed: &mut [f32], inject: Option<&mut [f32]>) {
+        kept(&BETWEEN, |between| self.hc_read(between, h, w, mixed, inject));
+    }
+
+    fn hc_inject(&self, h: &mut [f32], inject: &[f32], y: &[f32], hidden: usize) {
+        self.hc_write(h, inject, y, hidden);
+    }
+
+    fn conv_silu(&self, args: &ConvArgs<'_>, out: &mut [f32]) {
+        self.conv(args, out);
+    }
+
+    fn gated_delta(
+        &self,
+        args: &GatedDeltaArgs<'_>,
+        state: &mut [f32],
+        record: &mut [Option<&mut [f32]>],
+        out: &mut [f32],
+    ) {
+        self.delta(args, state, record, out);
+    }
+
+    fn norm_rope(&self, args: &NormRopeArgs<'_>, out: &mut [f32]) {
+        kept(&ANGLES, |angles| self.heads(angles, args, out));
+    }
+
+    fn block_select(&self, args: &BlockSelectArgs<'_>, out: &mut [u32]) {
+        self.blocks(args, out);
+    }
+
+    fn indexed_attention(&self, args: &AttentionArgs<'_>, out: &mut [f32]) {
+        self.attention(args, out);
+    }
+
+    fn route(
+        &self,
+        logits: &[f32],
+        experts: usize,
+        top_k: usize,
+        ids: &mut [u32],
+        weights: &mut [f32],
+    ) {
+        self.choose(logits, experts, top_k, ids, weights);
+    }
+
+    fn ple_gate(&self, args: &PleGateArgs<'_>, value_out: &mut [f32], conv_in: &mut [f32]) {
+        self.gate(args, value_out, conv_in);
     }
 }

@@ -9,3 +9,4 @@ mod far_offsets;
 mod pieces;
 mod rows;
 mod select;
+mod small_ops;

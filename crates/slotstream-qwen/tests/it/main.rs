@@ -2,6 +2,7 @@
 
 mod goldens;
 mod invariance;
+mod overlap;
 mod probes;
 mod rig;
 mod shapes;

@@ -94,6 +94,13 @@ pub(crate) fn floats(tensor: &Tensor) -> Vec<f32> {
     tensor.flatten_all().and_then(|t| t.to_vec1()).expect("f32 on the host")
 }
 
+/// A reader of the checkpoint's files.
+pub(crate) fn files_in_memory(folder: &Path) -> Arc<dyn RecordReader> {
+    let checkpoint = Checkpoint::open(folder).expect("a valid checkpoint");
+    let reader = MemReader::from_files(checkpoint.files(), &mut |_| ControlFlow::Continue(()));
+    Arc::new(reader.expect("small files"))
+}
+
 /// A model ready to run.
 pub(crate) struct Rig {
     pub(crate) model: QwenModel,
@@ -115,14 +122,32 @@ impl Rig {
         share: f64,
         forecaster: Box<dyn Forecaster>,
     ) -> Self {
+        let reader = files_in_memory(folder);
+        let queue = Arc::new(LaneQueue::new(Arc::clone(&reader), 2).expect("two lanes"));
+        Self::build(folder, kernels, share, forecaster, queue)
+    }
+
+    /// The same, with experts and n-gram rows read by `queue`.
+    pub(crate) fn on_queue(
+        folder: &Path,
+        kernels: Arc<dyn Kernels>,
+        share: f64,
+        queue: Arc<dyn ReadQueue>,
+    ) -> Self {
+        Self::build(folder, kernels, share, Box::new(NoForecast), queue)
+    }
+
+    fn build(
+        folder: &Path,
+        kernels: Arc<dyn Kernels>,
+        share: f64,
+        forecaster: Box<dyn Forecaster>,
+        queue: Arc<dyn ReadQueue>,
+    ) -> Self {
         let checkpoint = Arc::new(Checkpoint::open(folder).expect("a valid checkpoint"));
-        let reader = MemReader::from_files(checkpoint.files(), &mut |_| ControlFlow::Continue(()))
-            .expect("small files");
-        let reader: Arc<dyn RecordReader> = Arc::new(reader);
         let ops = Arc::new(HostOps::new(kernels));
+        let reader = files_in_memory(folder);
         let model = QwenModel::builder(&checkpoint, &*reader).load(ops.clone()).expect("loads");
-        let queue: Arc<dyn ReadQueue> =
-            Arc::new(LaneQueue::new(Arc::clone(&reader), 2).expect("two lanes"));
         let geometry = checkpoint.geometry();
         let slots = ((geometry.records() as f64 * share) as usize).max(geometry.floor_slots());
         let recorder = Recorder::default();

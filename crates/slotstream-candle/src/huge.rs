@@ -1,0 +1,53 @@
+//! Huge pages for large arrays. The only thing done here is a hint to the system.
+#![expect(unsafe_code, reason = "advice on memory is a system call on a pointer")]
+
+/// Arrays smaller than this hardly ever hold a whole huge page.
+const LEAST: usize = 2 << 20;
+
+/// `len` times `zero`, on huge pages where the system gives them: a walk through weights then
+/// waits for fewer page table entries.
+pub(crate) fn filled<T: Copy>(len: usize, zero: T) -> Vec<T> {
+    let mut values = Vec::with_capacity(len);
+    advise(values.spare_capacity_mut());
+    values.resize(len, zero);
+    values
+}
+
+/// Asks for huge pages under `values`, which nobody has written yet. Without them it is slower,
+/// not wrong.
+fn advise<T>(values: &mut [T]) {
+    let bytes = size_of_val(values);
+    if bytes < LEAST {
+        return;
+    }
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        let page = rustix::param::page_size();
+        let at = values.as_mut_ptr().cast::<u8>();
+        // Whole pages inside the array.
+        let skip = at.addr().next_multiple_of(page) - at.addr();
+        let len = (bytes - skip) / page * page;
+        // SAFETY: `skip` is less than a page and the array is longer, so the pages lie within
+        // memory that is borrowed exclusively here. The advice changes neither its content nor
+        // its being mapped.
+        if let Err(error) = unsafe { madvise(at.add(skip).cast(), len, Advice::LinuxHugepage) } {
+            tracing::debug!(%error, "huge pages refused");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_every_size_are_zero_and_writable() {
+        for len in [0, 1, LEAST / 4 - 1, LEAST / 4, LEAST + 4097] {
+            let mut values = filled(len, 0_u32);
+            assert!(values.len() == len && values.iter().all(|v| *v == 0));
+            values.fill(7);
+            assert!(values.iter().all(|v| *v == 7));
+        }
+    }
+}

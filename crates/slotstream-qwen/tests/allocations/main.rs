@@ -1,0 +1,54 @@
+//! Allocations of a token. In a binary of its own: its allocator counts.
+
+#[path = "../it/rig.rs"]
+#[expect(dead_code, reason = "shared with the other tests, which use more of it")]
+mod rig;
+
+use std::sync::Arc;
+
+use slotstream_kernels::Cpu;
+use slotstream_qwen::Logits;
+
+use rig::{Goldens, Rig, tiny_model};
+
+/// Allocations and bytes of one decode step of the tiny model (12 layers) when all is warm: every
+/// record resident, scratch grown, on one thread: what handing work to others costs is not counted.
+/// To be lowered when they fall, and not to be raised lightly.
+const ALLOCATIONS: u64 = 1_726;
+const BYTES: u64 = 400_972;
+
+/// Most of them are those of candle's tensors, about five each, and some 25 tensors a layer.
+#[test]
+fn a_decode_step_allocates_no_more_than_it_did() {
+    let goldens = Goldens::open("tiny-moe/golden.safetensors");
+    let tokens = [goldens.ids("p1.input_ids"), goldens.ids("p1.greedy_ids")].concat();
+    let mut rig = Rig::new(&tiny_model(), Arc::new(Cpu::new(1).expect("one")), 1.0);
+    // The first sequence brings every record that the second one needs.
+    let mut state = rig.state();
+    for token in &tokens {
+        rig.run(&mut state, &[*token], Logits::Last, None);
+    }
+    rig.recorder.take();
+    let mut state = rig.state();
+    let mut steps = Vec::new();
+    for token in &tokens {
+        let counted = allocation_counter::measure(|| {
+            rig.run(&mut state, &[*token], Logits::Last, None);
+        });
+        // What the test itself keeps is let go outside.
+        rig.recorder.take();
+        steps.push((counted.count_total, counted.bytes_total));
+    }
+    let mut counts: Vec<u64> = steps.iter().map(|step| step.0).collect();
+    let mut bytes: Vec<u64> = steps.iter().map(|step| step.1).collect();
+    counts.sort_unstable();
+    bytes.sort_unstable();
+    let (count, bytes) = (counts[counts.len() / 2], bytes[bytes.len() / 2]);
+    // Room for what happens now and then: pages, windows moved to the front, rows to be read.
+    let most = counts[counts.len() - 1];
+    assert!(
+        count <= ALLOCATIONS && bytes <= BYTES && most <= ALLOCATIONS + ALLOCATIONS / 4,
+        "{count} allocations of {bytes} bytes a token, {most} in the worst step; \
+         there were {ALLOCATIONS} of {BYTES}"
+    );
+}
