@@ -2,8 +2,8 @@
 //! read of the same bytes and candle's quantized products.
 //!
 //! The cases run in turn, again and again, so that what else the machine does meets all of them;
-//! each gets the median over the rounds. What runs on one thread is measured in processor time,
-//! what runs on two by the clock. Products of one row and experts are reported in GB (1e9) of
+//! each gets the median over the rounds, with the quartiles. It is measured in processor time, which
+//! for two threads is shared between them, and for these by the clock too. Products of one row and experts are reported in GB (1e9) of
 //! weights a second, words, scales and biases; products of several rows in GFLOP/s.
 //!
 //! ```sh

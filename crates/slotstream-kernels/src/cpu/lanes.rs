@@ -23,8 +23,11 @@ pub(super) trait Lanes: Copy {
     /// Registers of all sixteen lanes.
     const PARTS: usize = LANES / Self::WIDTH;
 
-    /// Registers that there are, for how many sums fit.
+    /// Registers that there are, for how many sums fit. Without any, rows go one by one.
     const REGISTERS: usize;
+
+    /// Whether several rows go together.
+    const SEVERAL: bool = Self::REGISTERS > 0;
 
     /// All lanes zero.
     unsafe fn zero() -> Self;

@@ -30,7 +30,7 @@ impl Lanes for Scalar {
     type Words = [u32; LANES];
 
     const WIDTH: usize = LANES;
-    const REGISTERS: usize = 16;
+    const REGISTERS: usize = 0;
 
     #[inline(always)]
     unsafe fn zero() -> Self {

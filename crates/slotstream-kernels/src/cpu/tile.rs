@@ -138,10 +138,14 @@ pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Rang
         while t < m {
             // SAFETY: the caller's promise; `t` and the rows after it are rows of the job.
             t += unsafe {
-                match m - t {
-                    4.. => tile::<V, R, 2, 4>(w, job, group.clone(), t),
-                    2 | 3 => tile::<V, R, 4, 2>(w, job, group.clone(), t),
-                    _ => tile::<V, R, 2, 1>(w, job, group.clone(), t),
+                if V::SEVERAL {
+                    match m - t {
+                        4.. => tile::<V, R, 2, 4>(w, job, group.clone(), t),
+                        2 | 3 => tile::<V, R, 4, 2>(w, job, group.clone(), t),
+                        _ => tile::<V, R, 2, 1>(w, job, group.clone(), t),
+                    }
+                } else {
+                    tile::<V, R, 1, 1>(w, job, group.clone(), t)
                 }
             };
         }
