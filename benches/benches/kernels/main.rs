@@ -2,9 +2,10 @@
 //! read of the same bytes and candle's quantized products.
 //!
 //! The cases run in turn, again and again, so that what else the machine does meets all of them;
-//! each gets the median over the rounds, with the quartiles. It is measured in processor time, which
-//! for two threads is shared between them, and for these by the clock too. Products of one row and experts are reported in GB (1e9) of
-//! weights a second, words, scales and biases; products of several rows in GFLOP/s.
+//! each gets the median over the rounds, with the quartiles. It is measured in processor time,
+//! which two threads share, and for two threads by the clock too. Products of one row and experts
+//! of one row are reported in GB (1e9) of weights a second, words, scales and biases; products of
+//! several rows in GFLOP/s.
 //!
 //! ```sh
 //! RAYON_NUM_THREADS=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1 \
