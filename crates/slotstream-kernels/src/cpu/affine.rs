@@ -124,8 +124,8 @@ impl<V: Lanes, const BITS: usize, const GROUP: usize> Rows<V> for Affine<'_, BIT
                     scales[n] = s[n].add(2 * group);
                     V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
                 }
-                for t in 0..T {
-                    x[t] = x[t].add(block * LANES * Self::VALUES);
+                for x in &mut x {
+                    *x = x.add(block * LANES * Self::VALUES);
                 }
                 add_block::<V, BITS, N, T>(here, scales, Self::GROUP_WORDS, x, acc);
             }

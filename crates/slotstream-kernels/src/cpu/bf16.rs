@@ -70,8 +70,8 @@ impl<V: Lanes> Rows<V> for Bf16<'_> {
                     here[n] = w[n].add(block * BLOCK_BYTES);
                     V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
                 }
-                for t in 0..T {
-                    x[t] = x[t].add(block * BLOCK);
+                for x in &mut x {
+                    *x = x.add(block * BLOCK);
                 }
                 add_block::<V, N, T>(here, x, acc);
             }
