@@ -34,10 +34,14 @@ pub(crate) fn add_matvec(cases: &mut Cases, n: usize, k: usize) -> Affines {
     });
     let set = weights.clone();
     cases.add(format!("{name}/read x 2"), 16 * set.len(), 2, move |i| {
+        let bytes: Vec<_> = (0..16).map(|j| set.bytes(16 * i + j)).collect();
         std::thread::scope(|scope| {
-            let bytes: Vec<_> = (0..16).map(|j| set.bytes(16 * i + j)).collect();
             for half in bytes.chunks(8) {
-                scope.spawn(|| half.iter().for_each(|bytes| drop(black_box(weights::sum(bytes)))));
+                scope.spawn(move || {
+                    for bytes in half {
+                        black_box(weights::sum(bytes));
+                    }
+                });
             }
         });
     });
@@ -99,7 +103,7 @@ pub(crate) fn add_experts(cases: &mut Cases) -> Result<(), Box<dyn Error>> {
     for (name, experts, rows) in [("ten experts", 10, 1), ("fifty experts, ten rows each", 50, 10)]
     {
         for cpu in sets() {
-            let bytes = Rc::clone(&bytes);
+            let (bytes, layout) = (Rc::clone(&bytes), layout.clone());
             let work = if rows == 1 {
                 experts * layout.payload_len()
             } else {
