@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use slotstream_core::bf16_at;
-
 use super::lanes::{LANES, Lanes};
-use super::tile::Rows;
+use super::tile::{AHEAD, Rows};
 use crate::AffineMatrix;
 
 /// Bytes of a block of sixteen words.
@@ -32,54 +30,63 @@ impl<const BITS: usize, const GROUP: usize> Affine<'_, BITS, GROUP> {
     const GROUP_WORDS: usize = GROUP / Self::VALUES;
 }
 
-/// Adds one block: `acc += scale * (chain of q * x)`; `x` point to the block.
+/// Adds one block: `acc += scale * (chain of q * x)`; all pointers point to the block.
 ///
 /// # Safety
 /// Those of [`Rows`].
 #[inline(always)]
 unsafe fn add_block<V: Lanes, const BITS: usize, const N: usize, const T: usize>(
-    words: [V::Words; N],
-    scales: [V; N],
+    w: [*const u8; N],
+    scales: [*const u8; N],
+    group_words: usize,
     x: [*const f32; T],
-    acc: &mut [[V; T]; N],
+    acc: &mut [[V::All; T]; N],
 ) {
     // SAFETY: the caller's promise; a packed block holds sixteen `x` for each value of a word.
     unsafe {
-        let mut chains = [[V::zero(); T]; N];
-        macro_rules! value {
-            ($j:literal, $unpack:expr) => {
-                for n in 0..N {
-                    let q = $unpack(words[n]);
-                    for t in 0..T {
-                        let x = V::load(x[t].add($j * LANES));
-                        chains[n][t] = q.fma(x, chains[n][t]);
+        for part in 0..V::PARTS {
+            let mut words = [V::words(w[0].add(4 * V::WIDTH * part)); N];
+            for n in 1..N {
+                words[n] = V::words(w[n].add(4 * V::WIDTH * part));
+            }
+            let mut chains = [[V::zero(); T]; N];
+            macro_rules! value {
+                ($j:literal, $unpack:expr) => {
+                    for n in 0..N {
+                        let q = $unpack(words[n]);
+                        for t in 0..T {
+                            let x = V::load(x[t].add($j * LANES + V::WIDTH * part));
+                            chains[n][t] = q.fma(x, chains[n][t]);
+                        }
                     }
+                };
+            }
+            macro_rules! field {
+                ($j:literal, $mask:literal) => {
+                    value!($j, |words| V::field(words, $mask))
+                };
+            }
+            if BITS == 4 {
+                field!(0, 0x0000_000f);
+                field!(1, 0x0000_00f0);
+                field!(2, 0x0000_0f00);
+                field!(3, 0x0000_f000);
+                field!(4, 0x000f_0000);
+                field!(5, 0x00f0_0000);
+                field!(6, 0x0f00_0000);
+                value!(7, V::top_nibble);
+            } else {
+                field!(0, 0x0000_00ff);
+                field!(1, 0x0000_ff00);
+                field!(2, 0x00ff_0000);
+                value!(3, V::top_byte);
+            }
+            for n in 0..N {
+                let scales = V::scales(scales[n], part, group_words);
+                for t in 0..T {
+                    let acc = &mut acc[n][t].as_mut()[part];
+                    *acc = chains[n][t].fma(scales, *acc);
                 }
-            };
-        }
-        macro_rules! field {
-            ($j:literal, $mask:literal) => {
-                value!($j, |words| V::field(words, $mask))
-            };
-        }
-        if BITS == 4 {
-            field!(0, 0x0000_000f);
-            field!(1, 0x0000_00f0);
-            field!(2, 0x0000_0f00);
-            field!(3, 0x0000_f000);
-            field!(4, 0x000f_0000);
-            field!(5, 0x00f0_0000);
-            field!(6, 0x0f00_0000);
-            value!(7, V::top_nibble);
-        } else {
-            field!(0, 0x0000_00ff);
-            field!(1, 0x0000_ff00);
-            field!(2, 0x00ff_0000);
-            value!(3, V::top_byte);
-        }
-        for n in 0..N {
-            for t in 0..T {
-                acc[n][t] = chains[n][t].fma(scales[n], acc[n][t]);
             }
         }
     }
@@ -99,59 +106,59 @@ impl<V: Lanes, const BITS: usize, const GROUP: usize> Rows<V> for Affine<'_, BIT
         row: usize,
         x: [*const f32; T],
         blocks: Range<usize>,
-        out: &mut [[V; T]],
+        acc: &mut [[V::All; T]; N],
     ) {
         let (mut w, mut s) = ([std::ptr::null(); N], [std::ptr::null(); N]);
         for n in 0..N {
             w[n] = self.0.weight_row(row + n).as_ptr();
             s[n] = self.0.scales_row(row + n).as_ptr();
         }
-        let ahead = N * self.0.format().row_bytes(self.0.cols());
         // SAFETY: the caller's promise; `blocks` are whole blocks of the rows, so their words,
         // scales and packed `x` are all there.
         unsafe {
-            let mut acc = [[V::zero(); T]; N];
-            acc.copy_from_slice(out);
             for block in blocks {
-                let (mut words, mut scales) =
-                    ([V::words(w[0].add(block * BLOCK_BYTES)); N], [V::zero(); N]);
+                let group = LANES * block / Self::GROUP_WORDS;
+                let (mut here, mut scales, mut x) = (w, s, x);
                 for n in 0..N {
-                    let at = w[n].add(block * BLOCK_BYTES);
-                    V::prefetch(at.wrapping_add(ahead));
-                    words[n] = V::words(at);
-                    scales[n] = V::scales(s[n], block, Self::GROUP_WORDS);
+                    here[n] = w[n].add(block * BLOCK_BYTES);
+                    scales[n] = s[n].add(2 * group);
+                    V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
                 }
-                let mut here = x;
-                for t in 0..T {
-                    here[t] = x[t].add(block * LANES * Self::VALUES);
+                for x in &mut x {
+                    *x = x.add(block * LANES * Self::VALUES);
                 }
-                add_block::<V, BITS, N, T>(words, scales, here, &mut acc);
+                add_block::<V, BITS, N, T>(here, scales, Self::GROUP_WORDS, x, acc);
             }
-            out.copy_from_slice(&acc);
         }
     }
 
     #[inline(always)]
-    unsafe fn add_rest<const T: usize>(&self, row: usize, x: [*const f32; T], acc: &mut [V; T]) {
+    unsafe fn add_rest<const T: usize>(
+        &self,
+        row: usize,
+        x: [*const f32; T],
+        acc: &mut [V::All; T],
+    ) {
         let block = Rows::<V>::blocks(self);
         let rest = &self.0.weight_row(row)[block * BLOCK_BYTES..];
         if rest.is_empty() {
             return;
         }
-        let (mut words, mut scales) = ([0; BLOCK_BYTES], [0.0; LANES]);
+        let (mut words, mut scales) = ([0; BLOCK_BYTES], [0; 2 * LANES]);
         words[..rest.len()].copy_from_slice(rest);
-        for (lane, scale) in scales.iter_mut().enumerate().take(rest.len() / 4) {
-            *scale = bf16_at(self.0.scales_row(row), (LANES * block + lane) / Self::GROUP_WORDS);
-        }
-        let mut here = x;
+        let known = &self.0.scales_row(row)[2 * (LANES * block / Self::GROUP_WORDS)..];
+        let known = &known[..known.len().min(2 * LANES)];
+        scales[..known.len()].copy_from_slice(known);
         // SAFETY: the caller's promise; packed rows are whole blocks, padded with zeros.
         unsafe {
-            for t in 0..T {
-                here[t] = x[t].add(block * LANES * Self::VALUES);
-            }
-            let (words, scales) = (V::words(words.as_ptr()), V::load(scales.as_ptr()));
             let mut sums = [*acc];
-            add_block::<V, BITS, 1, T>([words], [scales], here, &mut sums);
+            add_block::<V, BITS, 1, T>(
+                [words.as_ptr()],
+                [scales.as_ptr()],
+                Self::GROUP_WORDS,
+                x.map(|x| x.add(block * LANES * Self::VALUES)),
+                &mut sums,
+            );
             *acc = sums[0];
         }
     }
@@ -161,34 +168,33 @@ impl<V: Lanes, const BITS: usize, const GROUP: usize> Rows<V> for Affine<'_, BIT
         &self,
         row: usize,
         sums: [*const f32; T],
-        acc: [V; T],
-    ) -> [f32; T] {
+        acc: &mut [V::All; T],
+    ) {
         let (groups, biases) = (self.0.format().row_groups(self.0.cols()), self.0.biases_from(row));
         // SAFETY: the caller's promise; sixteen biases are read where the matrix has as many
         // bytes left and from a padded copy elsewhere; group sums are whole sixteens.
         unsafe {
-            let mut rest = [V::zero(); T];
             let mut group = 0;
             while group < groups {
                 let here = &biases[2 * group..];
                 let mask = MASKS.as_ptr().add(LANES.saturating_sub(groups - group));
-                let bias = if here.len() >= 2 * LANES {
-                    V::bf16(here.as_ptr(), mask)
+                let mut padded = [0; 2 * LANES];
+                let here = if here.len() >= 2 * LANES {
+                    here.as_ptr()
                 } else {
-                    let mut padded = [0; 2 * LANES];
                     padded[..here.len()].copy_from_slice(here);
-                    V::bf16(padded.as_ptr(), mask)
+                    padded.as_ptr()
                 };
-                for t in 0..T {
-                    rest[t] = bias.fma(V::load(sums[t].add(group)), rest[t]);
+                for part in 0..V::PARTS {
+                    let lane = part * V::WIDTH;
+                    let bias = V::bf16(here.add(2 * lane), mask.add(lane));
+                    for t in 0..T {
+                        let acc = &mut acc[t].as_mut()[part];
+                        *acc = bias.fma(V::load(sums[t].add(group + lane)), *acc);
+                    }
                 }
                 group += LANES;
             }
-            let mut results = [0.0; T];
-            for t in 0..T {
-                results[t] = acc[t].sum() + rest[t].sum();
-            }
-            results
         }
     }
 }

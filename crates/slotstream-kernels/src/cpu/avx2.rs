@@ -1,12 +1,12 @@
-//! Sixteen lanes in two AVX2 registers.
+//! Eight lanes in one AVX2 register.
 
 use std::arch::x86_64::*;
 
-use super::lanes::{LANES, Lanes};
+use super::lanes::Lanes;
 
-/// Lanes 0 to 7 and 8 to 15.
+/// Eight of the sixteen lanes.
 #[derive(Clone, Copy)]
-pub(super) struct Avx2(__m256, __m256);
+pub(super) struct Avx2(__m256);
 
 /// bf16 number `i` at `at` in 8 lanes.
 #[inline(always)]
@@ -18,59 +18,109 @@ unsafe fn splat(at: *const u8, i: usize) -> __m256 {
     }
 }
 
-/// bf16 number `i` at `at` in lanes 0 to 3, number `i + 1` in lanes 4 to 7.
+/// The sum of the eight lanes of each: lane `i` and `i + 4`, then `i + 2`, `i + 1`.
+///
+/// # Safety
+/// The caller vouches for AVX2.
 #[inline(always)]
-unsafe fn splat_two(at: *const u8, i: usize) -> __m256 {
-    // SAFETY: the caller vouches for the four bytes and for AVX2.
-    unsafe { _mm256_blend_ps::<0xf0>(splat(at, i), splat(at, i + 1)) }
+pub(super) unsafe fn sums<const N: usize>(all: [__m256; N]) -> [f32; N] {
+    let mut results = [0.0; N];
+    // SAFETY: the caller vouches for AVX2.
+    unsafe {
+        let mut i = 0;
+        while i < N {
+            let mut four = [all[i]; 4];
+            for j in 1..4 {
+                if i + j < N {
+                    four[j] = all[i + j];
+                }
+            }
+            let four = four_sums(four);
+            for j in 0..4 {
+                if i + j < N {
+                    results[i + j] = four[j];
+                }
+            }
+            i += 4;
+        }
+    }
+    results
 }
 
-/// 8 bf16 at `at`, widened and masked.
+/// [`sums`] of four, the additions of different ones side by side.
 #[inline(always)]
-unsafe fn widen(at: *const u8, mask: *const u32) -> __m256 {
-    // SAFETY: the caller vouches for 16 bytes at `at`, 32 at `mask` and for AVX2.
+unsafe fn four_sums([a, b, c, d]: [__m256; 4]) -> [f32; 4] {
+    // SAFETY: the caller vouches for AVX2.
     unsafe {
-        let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())));
-        _mm256_castsi256_ps(_mm256_and_si256(wide, _mm256_loadu_si256(mask.cast())))
+        // Four lanes of each.
+        let ac = _mm256_castps_pd(_mm256_add_ps(
+            _mm256_permute2f128_ps::<0x20>(a, c),
+            _mm256_permute2f128_ps::<0x31>(a, c),
+        ));
+        let bd = _mm256_castps_pd(_mm256_add_ps(
+            _mm256_permute2f128_ps::<0x20>(b, d),
+            _mm256_permute2f128_ps::<0x31>(b, d),
+        ));
+        let by2 = _mm256_add_ps(
+            _mm256_castpd_ps(_mm256_unpacklo_pd(ac, bd)),
+            _mm256_castpd_ps(_mm256_unpackhi_pd(ac, bd)),
+        );
+        let by1 = _mm256_add_ps(by2, _mm256_movehdup_ps(by2));
+        let (ab, cd) = (_mm256_castps256_ps128(by1), _mm256_extractf128_ps::<1>(by1));
+        let sums = _mm_shuffle_ps::<0b10_00_10_00>(ab, cd);
+        let mut results = [0.0; 4];
+        _mm_storeu_ps(results.as_mut_ptr(), sums);
+        results
     }
 }
 
 impl Lanes for Avx2 {
-    type Words = (__m256i, __m256i);
+    type All = [Self; 2];
+    type Words = __m256i;
+
+    const WIDTH: usize = 8;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: the caller vouches for AVX2.
-        unsafe { Self(_mm256_setzero_ps(), _mm256_setzero_ps()) }
+        unsafe { Self(_mm256_setzero_ps()) }
+    }
+
+    #[inline(always)]
+    unsafe fn zeros() -> Self::All {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe { [Self::zero(); 2] }
     }
 
     #[inline(always)]
     unsafe fn load(at: *const f32) -> Self {
-        // SAFETY: the caller vouches for 16 f32 at `at` and for AVX2.
-        unsafe { Self(_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))) }
+        // SAFETY: the caller vouches for 8 f32 at `at` and for AVX2.
+        unsafe { Self(_mm256_loadu_ps(at)) }
     }
 
     #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: the caller vouches for AVX2 and FMA.
-        unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
+        unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0)) }
     }
 
     #[inline(always)]
-    unsafe fn sum(self) -> f32 {
+    unsafe fn sums<const N: usize>(all: [Self::All; N]) -> [f32; N] {
         // SAFETY: the caller vouches for AVX2.
         unsafe {
-            let by8 = _mm256_add_ps(self.0, self.1);
-            let by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps::<1>(by8));
-            let by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
-            _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)))
+            let mut halves = [_mm256_setzero_ps(); N];
+            for n in 0..N {
+                halves[n] = _mm256_add_ps(all[n][0].0, all[n][1].0);
+            }
+            sums(halves)
         }
     }
 
     #[inline(always)]
     unsafe fn words(at: *const u8) -> Self::Words {
-        // SAFETY: the caller vouches for 64 bytes at `at` and for AVX2.
-        unsafe { (_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())) }
+        // SAFETY: the caller vouches for 32 bytes at `at` and for AVX2.
+        unsafe { _mm256_loadu_si256(at.cast()) }
     }
 
     #[inline(always)]
@@ -78,44 +128,26 @@ impl Lanes for Avx2 {
         // SAFETY: the caller vouches for AVX2.
         unsafe {
             let mask = _mm256_set1_epi32(mask as i32);
-            Self(
-                _mm256_cvtepi32_ps(_mm256_and_si256(words.0, mask)),
-                _mm256_cvtepi32_ps(_mm256_and_si256(words.1, mask)),
-            )
+            Self(_mm256_cvtepi32_ps(_mm256_and_si256(words, mask)))
         }
     }
 
     #[inline(always)]
     unsafe fn top_nibble(words: Self::Words) -> Self {
         // SAFETY: the caller vouches for AVX2.
-        unsafe {
-            Self(
-                _mm256_cvtepi32_ps(_mm256_srli_epi32::<28>(words.0)),
-                _mm256_cvtepi32_ps(_mm256_srli_epi32::<28>(words.1)),
-            )
-        }
+        unsafe { Self(_mm256_cvtepi32_ps(_mm256_srli_epi32::<28>(words))) }
     }
 
     #[inline(always)]
     unsafe fn top_byte(words: Self::Words) -> Self {
         // SAFETY: the caller vouches for AVX2.
-        unsafe {
-            Self(
-                _mm256_cvtepi32_ps(_mm256_srli_epi32::<24>(words.0)),
-                _mm256_cvtepi32_ps(_mm256_srli_epi32::<24>(words.1)),
-            )
-        }
+        unsafe { Self(_mm256_cvtepi32_ps(_mm256_srli_epi32::<24>(words))) }
     }
 
     #[inline(always)]
     unsafe fn low_bf16(words: Self::Words) -> Self {
         // SAFETY: the caller vouches for AVX2.
-        unsafe {
-            Self(
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words.0)),
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words.1)),
-            )
-        }
+        unsafe { Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))) }
     }
 
     #[inline(always)]
@@ -123,31 +155,28 @@ impl Lanes for Avx2 {
         // SAFETY: the caller vouches for AVX2.
         unsafe {
             let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            Self(
-                _mm256_castsi256_ps(_mm256_and_si256(words.0, mask)),
-                _mm256_castsi256_ps(_mm256_and_si256(words.1, mask)),
-            )
+            Self(_mm256_castsi256_ps(_mm256_and_si256(words, mask)))
         }
     }
 
     #[inline(always)]
     unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bf16 at `at`, 16 masks at `mask` and for AVX2.
-        unsafe { Self(widen(at, mask), widen(at.add(16), mask.add(8))) }
+        // SAFETY: the caller vouches for 16 bytes at `at`, 32 at `mask` and for AVX2.
+        unsafe {
+            let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())));
+            Self(_mm256_castsi256_ps(_mm256_and_si256(wide, _mm256_loadu_si256(mask.cast()))))
+        }
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, block: usize, words_per_group: usize) -> Self {
-        let group = LANES * block / words_per_group;
+    unsafe fn scales(at: *const u8, part: usize, words_per_group: usize) -> Self {
+        let group = part * Self::WIDTH / words_per_group;
         // SAFETY: the caller vouches for the scales of the block's groups and for AVX2.
         unsafe {
-            match words_per_group {
-                4 => Self(splat_two(at, group), splat_two(at, group + 2)),
-                8 => Self(splat(at, group), splat(at, group + 1)),
-                _ => {
-                    let scale = splat(at, group);
-                    Self(scale, scale)
-                }
+            if words_per_group == 4 {
+                Self(_mm256_blend_ps::<0xf0>(splat(at, group), splat(at, group + 1)))
+            } else {
+                Self(splat(at, group))
             }
         }
     }

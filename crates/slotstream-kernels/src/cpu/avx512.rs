@@ -2,19 +2,29 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{LANES, Lanes};
+use super::{avx2, lanes::Lanes};
 
 /// Sixteen lanes.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(__m512);
 
 impl Lanes for Avx512 {
+    type All = [Self; 1];
     type Words = __m512i;
+
+    const WIDTH: usize = 16;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: the caller vouches for AVX-512.
         unsafe { Self(_mm512_setzero_ps()) }
+    }
+
+    #[inline(always)]
+    unsafe fn zeros() -> Self::All {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { [Self::zero()] }
     }
 
     #[inline(always)]
@@ -30,14 +40,16 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        // SAFETY: the caller vouches for AVX-512.
+    unsafe fn sums<const N: usize>(all: [Self::All; N]) -> [f32; N] {
+        // SAFETY: the caller vouches for AVX-512, which comes with AVX2.
         unsafe {
-            let upper = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self.0));
-            let by8 = _mm256_add_ps(_mm512_castps512_ps256(self.0), _mm256_castpd_ps(upper));
-            let by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps::<1>(by8));
-            let by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
-            _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)))
+            let mut halves = [_mm256_setzero_ps(); N];
+            for n in 0..N {
+                let lanes = all[n][0].0;
+                let upper = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(lanes));
+                halves[n] = _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm256_castpd_ps(upper));
+            }
+            avx2::sums(halves)
         }
     }
 
@@ -95,26 +107,62 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, block: usize, words_per_group: usize) -> Self {
+    unsafe fn scales(at: *const u8, _part: usize, words_per_group: usize) -> Self {
+        // Bytes `i` and `i + 1` as the upper half of a word.
+        const fn upper(i: i32) -> i32 {
+            i << 16 | (i + 1) << 24 | 0x8080
+        }
         // SAFETY: the caller vouches for the scales of the block's groups and for AVX-512.
         unsafe {
-            let at = at.add(2 * (LANES * block / words_per_group));
-            let (few, lanes) = match words_per_group {
+            let (few, bytes) = match words_per_group {
                 4 => (
-                    _mm_loadl_epi64(at.cast()),
-                    _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0),
+                    _mm512_set1_epi64(at.cast::<i64>().read_unaligned()),
+                    _mm512_set_epi32(
+                        upper(6),
+                        upper(6),
+                        upper(6),
+                        upper(6),
+                        upper(4),
+                        upper(4),
+                        upper(4),
+                        upper(4),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                    ),
                 ),
                 8 => (
-                    _mm_cvtsi32_si128(at.cast::<i32>().read_unaligned()),
-                    _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+                    _mm512_set1_epi32(at.cast::<i32>().read_unaligned()),
+                    _mm512_set_epi32(
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(2),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                        upper(0),
+                    ),
                 ),
                 _ => (
-                    _mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned())),
-                    _mm512_setzero_si512(),
+                    _mm512_set1_epi16(at.cast::<i16>().read_unaligned()),
+                    _mm512_set1_epi32(upper(0)),
                 ),
             };
-            let wide = _mm512_castsi128_si512(_mm_slli_epi32::<16>(_mm_cvtepu16_epi32(few)));
-            Self(_mm512_castsi512_ps(_mm512_permutexvar_epi32(lanes, wide)))
+            Self(_mm512_castsi512_ps(_mm512_shuffle_epi8(few, bytes)))
         }
     }
 

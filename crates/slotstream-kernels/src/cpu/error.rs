@@ -25,7 +25,7 @@ pub enum CpuError {
         /// Threads asked for.
         threads: usize,
         /// The reason.
-        source: rayon::ThreadPoolBuildError,
+        source: std::io::Error,
     },
 }
 

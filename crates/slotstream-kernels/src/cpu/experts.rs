@@ -84,6 +84,11 @@ impl Cpu {
             assert_eq!(expert.rows.len(), expert.places.len(), "one place a row");
             let mlp = reference::record_mlp(layout, expert.record);
             let mut done = 0;
+            // An expert whose rows are split has to be unpacked twice.
+            if expert.rows.len() <= ROWS && batch.from.len() + expert.rows.len() > ROWS {
+                self.batch(scratch, x, &batch, out);
+                batch.clear();
+            }
             while done < expert.rows.len() {
                 done += batch.take(mlp, &expert.rows[done..], &expert.places[done..]);
                 if batch.from.len() == ROWS {

@@ -1,9 +1,10 @@
-//! Sixteen lanes of f32: the only thing in which the instruction sets differ.
+//! Lanes of f32 in one register: the only thing in which the instruction sets differ.
 
 /// Lanes of every running sum, in every instruction set. Part of the order of additions.
 pub(super) const LANES: usize = 16;
 
-/// Sixteen lanes. Each operation is exact or rounds once, lane by lane, so that all
+/// A register of `WIDTH` of the sixteen lanes; `PARTS` registers hold all of them, part `p` lanes
+/// `p * WIDTH` and on. Each operation is exact or rounds once, lane by lane, so that all
 /// implementations give the same bits.
 ///
 /// # Safety
@@ -11,22 +12,39 @@ pub(super) const LANES: usize = 16;
 /// into a function that has it enabled. Pointers need no alignment; each method says how many
 /// bytes it reads or writes there.
 pub(super) trait Lanes: Copy {
-    /// Sixteen packed u32 words.
+    /// All sixteen lanes: `PARTS` registers.
+    type All: Copy + AsRef<[Self]> + AsMut<[Self]>;
+    /// `WIDTH` packed u32 words.
     type Words: Copy;
+
+    /// Lanes of a register.
+    const WIDTH: usize;
+
+    /// Registers of all sixteen lanes.
+    const PARTS: usize = LANES / Self::WIDTH;
+
+    /// Registers that there are, for how many sums fit. Without any, rows go one by one.
+    const REGISTERS: usize;
+
+    /// Whether several rows go together.
+    const SEVERAL: bool = Self::REGISTERS > 0;
 
     /// All lanes zero.
     unsafe fn zero() -> Self;
 
-    /// 16 f32 at `at`.
+    /// All sixteen lanes zero.
+    unsafe fn zeros() -> Self::All;
+
+    /// `WIDTH` f32 at `at`.
     unsafe fn load(at: *const f32) -> Self;
 
     /// `self * b + c`, rounded once.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
 
-    /// The sum of all lanes: lane `i` and `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
-    unsafe fn sum(self) -> f32;
+    /// The sum of all sixteen lanes of each: lane `i` and `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
+    unsafe fn sums<const N: usize>(all: [Self::All; N]) -> [f32; N];
 
-    /// 64 bytes at `at`.
+    /// `4 * WIDTH` bytes at `at`.
     unsafe fn words(at: *const u8) -> Self::Words;
 
     /// `words & mask` as numbers; `mask` is below 2^31.
@@ -44,12 +62,13 @@ pub(super) trait Lanes: Copy {
     /// The upper half of each word as a bf16.
     unsafe fn high_bf16(words: Self::Words) -> Self;
 
-    /// 16 bf16 at `at`, and-ed with the 16 masks at `mask` after widening.
+    /// `WIDTH` bf16 at `at`, and-ed with the `WIDTH` masks at `mask` after widening.
     unsafe fn bf16(at: *const u8, mask: *const u32) -> Self;
 
-    /// The scale of each of the 16 words of block `block`: bf16 number
-    /// `(16 * block + lane) / words_per_group` at `at`; `words_per_group` is 4, 8, 16 or 32.
-    unsafe fn scales(at: *const u8, block: usize, words_per_group: usize) -> Self;
+    /// The scale of each word of part `part` of a block of sixteen words: lane `i` gets bf16
+    /// number `(part * WIDTH + i) / words_per_group` at `at`; `words_per_group` is 4, 8 or, for
+    /// that and more, 16.
+    unsafe fn scales(at: *const u8, part: usize, words_per_group: usize) -> Self;
 
     /// Asks for the cache line at `at`, which may be anywhere.
     unsafe fn prefetch(at: *const u8);

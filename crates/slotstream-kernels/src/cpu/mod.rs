@@ -1,7 +1,7 @@
 //! The op set with SIMD and threads.
 //!
-//! All instruction sets run the same generic code over sixteen lanes (`lanes.rs`), whatever the
-//! width of their registers, and so add in the same order (`tile.rs`) and give the same bits.
+//! All instruction sets run the same generic code over sixteen lanes (`lanes.rs`), in as many
+//! registers as that takes, and so add in the same order (`tile.rs`) and give the same bits.
 
 mod affine;
 mod attention;
@@ -49,8 +49,8 @@ thread_local! {
     static ANGLES: RefCell<Vec<(f32, f32)>> = RefCell::default();
 }
 
-/// Lends what a thread keeps between calls. It is taken out meanwhile: a thread that waits for
-/// others may be given another call to work on, which then starts with nothing.
+/// Lends what a thread keeps between calls. It is taken out meanwhile: a call within the call
+/// starts with nothing.
 fn kept<T: Default>(key: &'static LocalKey<RefCell<T>>, call: impl FnOnce(&mut T)) {
     let mut scratch = key.take();
     call(&mut scratch);
@@ -71,7 +71,8 @@ pub struct Cpu {
 
 impl Cpu {
     /// The best instruction set of this machine on `threads` threads: the caller's and
-    /// `threads - 1` of its own, which sleep between calls.
+    /// `threads - 1` of its own. Those look for the next call for some microseconds, where there
+    /// are processors for all threads, and then sleep.
     ///
     /// # Errors
     /// [`CpuError`] when `threads` is 0 or threads cannot be started.

@@ -26,11 +26,20 @@ unsafe fn bf16_at(at: *const u8, i: usize) -> f32 {
 }
 
 impl Lanes for Scalar {
+    type All = [Self; 1];
     type Words = [u32; LANES];
+
+    const WIDTH: usize = LANES;
+    const REGISTERS: usize = 0;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
         Self([0.0; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn zeros() -> Self::All {
+        [Self([0.0; LANES])]
     }
 
     #[inline(always)]
@@ -45,14 +54,15 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        let mut lanes = self.0;
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                lanes[i] += lanes[i + half];
+    unsafe fn sums<const N: usize>(all: [Self::All; N]) -> [f32; N] {
+        all.map(|[Self(mut lanes)]| {
+            for half in [8, 4, 2, 1] {
+                for i in 0..half {
+                    lanes[i] += lanes[i + half];
+                }
             }
-        }
-        lanes[0]
+            lanes[0]
+        })
     }
 
     #[inline(always)]
@@ -93,9 +103,9 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, block: usize, words_per_group: usize) -> Self {
+    unsafe fn scales(at: *const u8, _part: usize, words_per_group: usize) -> Self {
         // SAFETY: the caller vouches for the scales of the block's groups.
-        each(|i| unsafe { bf16_at(at, (LANES * block + i) / words_per_group) })
+        each(|i| unsafe { bf16_at(at, i / words_per_group) })
     }
 
     #[inline(always)]

@@ -4,10 +4,10 @@
 //! Word `w` of a weight row belongs to lane `w % 16`. Within a word, its values times their `x`
 //! are chained by fused multiply-adds, first value first, from 0. That sum times the scale of
 //! the word's group is added to the lane by a fused multiply-add, first word first. Group `g`
-//! belongs to lane `g % 16` of a second set of sums, to which its bias times the sum of its `x`
-//! is added in the same manner. Words and groups are padded with zeros to whole sixteens. Both
-//! sets are added up as a tree (lane `i` and `i + 8`, then 4, 2, 1), and then to each other. For
-//! bf16 rows the chain runs in the lane itself and there is no second set.
+//! belongs to lane `g % 16`, to which its bias times the sum of its `x` is added after all words, in
+//! the same manner. Words and groups are padded with zeros to whole sixteens. The lanes are added
+//! up as a tree (lane `i` and `i + 8`, then 4, 2, 1). For bf16 rows the chain runs in the lane
+//! itself and there are no groups.
 //!
 //! Nothing in this depends on how many rows are worked on together.
 
@@ -15,12 +15,17 @@ use std::ops::Range;
 
 use super::lanes::Lanes;
 
-/// Weight rows that share a look at a tile of `x`.
-const GROUP: usize = 8;
+/// Weight rows that share a look at a segment of `x`.
+const GROUP: usize = 16;
 
-/// f32 of `x` that a tile walks through before it turns to the next weight row: half of a first
+/// f32 of `x` that a tile walks through before it turns to the next weight rows: half of a first
 /// level cache.
 const SEGMENT: usize = 4096;
+
+/// How far ahead weights are asked for, in bytes. The rows that are worked on together lie one
+/// after the other and so do those after them, and the lines are asked for in that order: that is
+/// what the machine's own prefetchers follow.
+pub(super) const AHEAD: usize = 4096;
 
 /// Where to find the rows of `x` and where the results go.
 #[derive(Clone, Copy)]
@@ -93,25 +98,30 @@ pub(super) trait Rows<V: Lanes> {
     /// Blocks of sixteen words that are all there.
     fn blocks(&self) -> usize;
 
-    /// Adds `blocks` of `N` rows times `T` rows of `x`.
+    /// Adds `blocks` of `N` rows times `T` rows of `x`, and asks for the weights [`AHEAD`] of them.
     unsafe fn add<const N: usize, const T: usize>(
         &self,
         row: usize,
         x: [*const f32; T],
         blocks: Range<usize>,
-        acc: &mut [[V; T]],
+        acc: &mut [[V::All; T]; N],
     );
 
     /// Adds the last words, which are fewer than sixteen, if there are any.
-    unsafe fn add_rest<const T: usize>(&self, row: usize, x: [*const f32; T], acc: &mut [V; T]);
+    unsafe fn add_rest<const T: usize>(
+        &self,
+        row: usize,
+        x: [*const f32; T],
+        acc: &mut [V::All; T],
+    );
 
-    /// The results from the sums.
+    /// Adds what belongs to the groups.
     unsafe fn finish<const T: usize>(
         &self,
         row: usize,
         sums: [*const f32; T],
-        acc: [V; T],
-    ) -> [f32; T];
+        acc: &mut [V::All; T],
+    );
 }
 
 /// Computes rows `rows` of `w` for all rows of the job.
@@ -128,10 +138,14 @@ pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Rang
         while t < m {
             // SAFETY: the caller's promise; `t` and the rows after it are rows of the job.
             t += unsafe {
-                match m - t {
-                    4.. => tile::<V, R, 4>(w, job, group.clone(), t),
-                    2 | 3 => tile::<V, R, 2>(w, job, group.clone(), t),
-                    _ => tile::<V, R, 1>(w, job, group.clone(), t),
+                if V::SEVERAL {
+                    match m - t {
+                        4.. => tile::<V, R, 2, 4>(w, job, group.clone(), t),
+                        2 | 3 => tile::<V, R, 4, 2>(w, job, group.clone(), t),
+                        _ => tile::<V, R, 2, 1>(w, job, group.clone(), t),
+                    }
+                } else {
+                    tile::<V, R, 1, 1>(w, job, group.clone(), t)
                 }
             };
         }
@@ -139,9 +153,10 @@ pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Rang
     }
 }
 
-/// At most [`GROUP`] weight rows times `T` rows of `x`, from row `t` of the job; returns `T`.
+/// At most [`GROUP`] weight rows, `N` at a time, times `T` rows of `x`, from row `t` of the job;
+/// returns `T`.
 #[inline(always)]
-unsafe fn tile<V: Lanes, R: Rows<V>, const T: usize>(
+unsafe fn tile<V: Lanes, R: Rows<V>, const N: usize, const T: usize>(
     w: &R,
     job: &Job<'_>,
     rows: Range<usize>,
@@ -155,32 +170,71 @@ unsafe fn tile<V: Lanes, R: Rows<V>, const T: usize>(
     }
     // SAFETY: all that follows: the caller's promise; `x` and `sums` are rows of the job.
     unsafe {
-        let mut acc = [[V::zero(); T]; GROUP];
+        let mut acc = [[V::zeros(); T]; GROUP];
+        let acc = &mut acc[..rows.len()];
         let (blocks, step) = (w.blocks(), (SEGMENT / T / R::BLOCK).max(1));
         let mut start = 0;
         while start < blocks {
             let segment = start..(start + step).min(blocks);
+            let (several, single) = acc.as_chunks_mut::<N>();
             let mut row = rows.start;
-            // Two rows at a time where the registers hold their sums.
-            while T <= 2 && row + 2 <= rows.end {
-                let acc = &mut acc[row - rows.start..][..2];
-                w.add::<2, T>(row, x, segment.clone(), acc);
-                row += 2;
+            for acc in several {
+                add(w, row, x, segment.clone(), acc);
+                row += N;
             }
-            while row < rows.end {
-                let acc = &mut acc[row - rows.start..][..1];
-                w.add::<1, T>(row, x, segment.clone(), acc);
+            for acc in single.as_chunks_mut::<1>().0 {
+                add(w, row, x, segment.clone(), acc);
                 row += 1;
             }
             start = segment.end;
         }
-        for (row, acc) in rows.zip(&mut acc) {
-            w.add_rest(row, x, acc);
-            let results = w.finish(row, sums, *acc);
-            for (i, result) in results.into_iter().enumerate() {
-                job.out.set(job.to[t + i] as usize * job.stride + row, result);
+        for (i, acc) in acc.iter_mut().enumerate() {
+            w.add_rest(rows.start + i, x, acc);
+            w.finish(rows.start + i, sums, acc);
+        }
+        for i in 0..T {
+            let to = job.to[t + i] as usize * job.stride + rows.start;
+            let mut four = [V::zeros(); 4];
+            for (n, acc) in acc.chunks(4).enumerate() {
+                for (four, acc) in four.iter_mut().zip(acc) {
+                    *four = acc[i];
+                }
+                for (j, result) in V::sums(four).into_iter().take(acc.len()).enumerate() {
+                    job.out.set(to + 4 * n + j, result);
+                }
             }
         }
     }
     T
+}
+
+/// [`Rows::add`]. Few sums are copied into registers for it, many stay where they are.
+#[inline(always)]
+unsafe fn add<V: Lanes, R: Rows<V>, const N: usize, const T: usize>(
+    w: &R,
+    row: usize,
+    x: [*const f32; T],
+    blocks: Range<usize>,
+    acc: &mut [[V::All; T]; N],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if 2 * N * T * V::PARTS > V::REGISTERS {
+            return w.add(row, x, blocks, acc);
+        }
+        let mut local = [[V::zeros(); T]; N];
+        copy(acc, &mut local);
+        w.add(row, x, blocks, &mut local);
+        copy(&local, acc);
+    }
+}
+
+/// Register by register.
+#[inline(always)]
+fn copy<A: Copy, const N: usize, const T: usize>(from: &[[A; T]; N], to: &mut [[A; T]; N]) {
+    for n in 0..N {
+        for t in 0..T {
+            to[n][t] = from[n][t];
+        }
+    }
 }
