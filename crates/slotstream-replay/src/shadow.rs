@@ -12,7 +12,7 @@ use crate::{Opt, PoolSize, ReplayError, Requests, Simulation};
 ///
 /// It is an [`EventSink`]: an engine tells it what it tells its own pool. The ghosts' sizes are
 /// fixed when the engine attaches it. A ghost sees the requests alone, so it counts as if every
-/// read succeeded and nothing was read ahead. `opt` cannot be counted before the end: for it the
+/// read succeeded, nothing was read ahead and nothing was swept. `opt` cannot be counted before the end: for it the
 /// requests are kept (about 6 bytes a lookup) and replayed when it is asked for.
 ///
 /// ```

@@ -12,7 +12,7 @@ use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
 };
-use slotstream_experts::StreamingExperts;
+use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_io::{DirectOptions, LaneQueue, ReaderKind, open_reader};
 use slotstream_kernels::Cpu;
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
@@ -56,7 +56,8 @@ pub struct EngineBuilder {
     device: DeviceKind,
     lanes: usize,
     threads: usize,
-    chunk: usize,
+    chunk: Option<usize>,
+    sweep: PrefillSweep,
     context: Option<usize>,
     rollback_rows: usize,
     logit_rows: usize,
@@ -79,8 +80,10 @@ impl std::fmt::Debug for EngineBuilder {
 
 /// Longest context when none is asked for.
 const DEFAULT_CONTEXT: usize = 4096;
-/// Most rows of a prefill pass when nothing else is asked for.
+/// Most rows of a prefill pass when nothing else is asked for: of one that goes through the pool,
+/// and of one that is swept, which reads less the more rows there are.
 const DEFAULT_CHUNK: usize = 64;
+const DEFAULT_SWEPT_CHUNK: usize = 512;
 /// Most lanes and threads: beyond this a number is a mistake.
 const MOST: usize = 1024;
 
@@ -99,7 +102,8 @@ impl EngineBuilder {
             device: DeviceKind::Cpu,
             lanes: 8,
             threads: cores,
-            chunk: DEFAULT_CHUNK,
+            chunk: None,
+            sweep: PrefillSweep::Auto,
             context: None,
             rollback_rows: 0,
             logit_rows: 1,
@@ -190,10 +194,19 @@ impl EngineBuilder {
         self
     }
 
-    /// Most tokens of a prefill pass; the default is 64. Changes time and memory, never a token.
+    /// Most tokens of a prefill pass; the default is 512, or 64 where passes are not swept. Changes
+    /// time and memory, never a token.
     #[must_use]
     pub const fn chunk(mut self, chunk: usize) -> Self {
-        self.chunk = chunk;
+        self.chunk = Some(chunk);
+        self
+    }
+
+    /// From how many rows on a prefill pass reads its experts outside of the pool, one after
+    /// another; the default is [`PrefillSweep::Auto`]. Changes time and memory, never a token.
+    #[must_use]
+    pub const fn prefill_sweep(mut self, sweep: PrefillSweep) -> Self {
+        self.sweep = sweep;
         self
     }
 
@@ -258,7 +271,8 @@ impl EngineBuilder {
         };
         range("lanes", self.lanes, 1, MOST, "1 to 1024")?;
         range("threads", self.threads, 1, MOST, "1 to 1024")?;
-        range("chunk", self.chunk, 1, 1 << 16, "1 to 65536")?;
+        range("chunk", self.chunk.unwrap_or(1), 1, 1 << 16, "1 to 65536")?;
+        range("prefill sweep", self.sweep.rows().unwrap_or(1), 1, 1 << 16, "1 to 65536")?;
         range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
         range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
@@ -267,6 +281,13 @@ impl EngineBuilder {
             return Err(Error::Device { device: "metal", why });
         }
         Ok(())
+    }
+
+    /// Most rows of a pass of at most `context` tokens.
+    fn chunk_for(&self, context: usize) -> usize {
+        let swept = self.sweep.rows().is_some();
+        let default = if swept { DEFAULT_SWEPT_CHUNK } else { DEFAULT_CHUNK };
+        self.chunk.unwrap_or(default).min(context)
     }
 
     fn context_for(&self, checkpoint: &Checkpoint) -> Result<usize, Error> {
@@ -309,7 +330,9 @@ impl EngineBuilder {
             sizing: self.sizing,
             context,
             sessions: 1,
-            chunk: self.chunk,
+            chunk: self.chunk_for(context),
+            sweep: self.sweep,
+            lanes: self.lanes,
             rollback_rows: self.rollback_rows,
             logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
@@ -368,7 +391,8 @@ impl EngineBuilder {
         let layout = checkpoint.record_layout().clone();
         let mut experts = StreamingExperts::builder(checkpoint.geometry(), layout, plan.slots)
             .with_policy(self.policy)
-            .with_forecaster(self.forecaster);
+            .with_forecaster(self.forecaster)
+            .with_sweep(self.sweep);
         for sink in self.sinks {
             experts = experts.with_sink(sink);
         }
@@ -386,6 +410,7 @@ impl EngineBuilder {
                 NgramStore::from_parts(hasher, table, self.ngram_cache_rows, Arc::clone(&queue))
             })
             .transpose()?;
+        let chunk = self.chunk_for(context);
         let runtime = Runtime::new(experts, ngram, queue);
         let engine = Engine(Arc::new(Inner {
             number: next_number(),
@@ -397,7 +422,8 @@ impl EngineBuilder {
             policy,
             mode,
             context,
-            chunk: self.chunk,
+            chunk,
+            sweep: self.sweep,
             rollback_rows: self.rollback_rows,
             logit_rows: self.logit_rows,
             lanes: self.lanes,

@@ -75,5 +75,6 @@ pub use index::CheckpointIndex;
 pub use metrics::{Metrics, PhaseMetrics};
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
+pub use slotstream_experts::PrefillSweep;
 #[cfg(feature = "text")]
 pub use text_parts::{TextIter, TextOptions, TextParts, TextPiece};

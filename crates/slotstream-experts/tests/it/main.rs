@@ -1,5 +1,7 @@
 //! The provider alone: a made-up model of two layers over files in memory.
 
+mod sweep;
+
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};

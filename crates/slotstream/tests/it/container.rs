@@ -8,7 +8,9 @@ use slotstream::checkpoint::container::{ContainerKind, Repack};
 use slotstream::core::{Alignment, ErrorKind, ExpertIdx, ExpertKey, LayerIdx};
 use slotstream::experts::RecordIndex;
 use slotstream::io::{ReaderKind, open_reader};
-use slotstream::{CheckpointIndex, ContainerChoice, Engine, EngineBuilder, Error, Sizing};
+use slotstream::{
+    CheckpointIndex, ContainerChoice, Engine, EngineBuilder, Error, PrefillSweep, Sizing,
+};
 use slotstream_testkit::reader::{FaultyReader, Schedule};
 
 use crate::rig::{
@@ -49,6 +51,10 @@ fn containers_and_readers_change_no_token() {
                 let engine = within(builder().reader(*kind).sizing(sizing), folder.path());
                 assert_eq!(tokens(engine), expected, "{kinds:?} {kind} {sizing:?}");
             }
+            // Runs of neighbouring records.
+            let engine =
+                within(builder().reader(*kind).prefill_sweep(PrefillSweep::Rows(8)), folder.path());
+            assert_eq!(tokens(engine), expected, "{kinds:?} {kind} swept");
         }
         // Without a cache every row is read.
         let engine = within(builder().ngram_cache_rows(0).lanes(1), folder.path());
