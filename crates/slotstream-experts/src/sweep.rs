@@ -9,8 +9,8 @@ use candle_core::Tensor;
 use slotstream_cache::{Abort, CacheError};
 use slotstream_candle::SlotArena;
 use slotstream_core::{
-    EventSink, ExpertIdx, ExpertKey, Geometry, LayerIdx, Origin, Outcome, ReadClass, ReadQueue,
-    RecordLayout, Routing, SlotId,
+    EventSink, ExpertIdx, ExpertKey, Geometry, LayerIdx, Origin, Outcome, ReadClass, RecordLayout,
+    Routing, SlotId,
 };
 
 use crate::ExpertsError;

@@ -361,6 +361,7 @@ impl EngineBuilder {
         self.check()?;
         let checkpoint = Arc::new(Checkpoint::open(&self.folder)?);
         let context = self.context_for(&checkpoint)?;
+        let chunk = self.chunk_for(context);
         // Before the plan, which counts what the process already holds: a vocabulary of 248,320
         // entries is more than a margin.
         #[cfg(feature = "text")]
@@ -410,7 +411,6 @@ impl EngineBuilder {
                 NgramStore::from_parts(hasher, table, self.ngram_cache_rows, Arc::clone(&queue))
             })
             .transpose()?;
-        let chunk = self.chunk_for(context);
         let runtime = Runtime::new(experts, ngram, queue);
         let engine = Engine(Arc::new(Inner {
             number: next_number(),

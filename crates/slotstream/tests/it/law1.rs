@@ -63,11 +63,14 @@ fn shadows_of_every_policy() {
         }
     });
     let slots = Sizing::Slots(150);
-    // Ghosts have no sweeps: what is swept goes through their pools.
-    let engine = builder().sizing(slots).prefill_sweep(PrefillSweep::Off);
+    // One pass of the prompt is swept, and then the pool has what was admitted.
+    let engine = builder().sizing(slots).prefill_sweep(PrefillSweep::Rows(20));
     let engine = engine.sink(Box::new(shadows.clone())).build().expect("builds");
-    let tokens = greedy(&mut session(&engine), &golden("p1.input_ids"), TOKENS);
+    let mut session = session(&engine);
+    let tokens = greedy(&mut session, &golden("p1.input_ids"), TOKENS);
     assert_eq!(tokens, expected());
+    assert!(session.metrics().prefill.hot_admitted > 0);
+    session.prefill(&[1, 2, 3]).expect("runs, below the threshold");
     let counters = engine.inspect(|experts| *experts.pool().counters());
     shadows.with(|shadows| {
         let reports = shadows.reports().expect("replays");
