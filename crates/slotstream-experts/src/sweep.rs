@@ -33,7 +33,7 @@ pub enum PrefillSweep {
 }
 
 impl PrefillSweep {
-    /// Fewest rows of a pass that [`Auto`](Self::Auto) sweeps, as measured.
+    /// Fewest rows of a pass that [`Auto`](Self::Auto) sweeps.
     pub const AUTO_ROWS: usize = 64;
 
     /// Fewest rows of a pass that is swept; `None`: none is.

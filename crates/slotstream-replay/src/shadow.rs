@@ -169,9 +169,8 @@ impl Shadows {
 
     /// Counts what was routed last, now that it is known whether it was swept.
     fn settle(&mut self, swept: bool) {
-        let (Some((routing, top_k)), Some(step)) = (self.pending.take(), self.step.take()) else {
-            return;
-        };
+        let Some((routing, top_k)) = self.pending.take() else { return };
+        let Some(step) = self.step.take() else { return };
         if let Some(routing) = routing.routing(&step.step(), top_k) {
             self.route(&routing, swept);
         }
