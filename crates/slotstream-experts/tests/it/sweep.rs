@@ -356,7 +356,7 @@ fn what_is_resident_is_not_read() {
     assert_eq!((metrics.swept_records, metrics.swept_resident), (10, 6));
     assert_eq!(PoolEnd::of(rig.experts.pool()), before.0, "neither content nor counters");
     let stride = layout().stride() as u64;
-    let read: Vec<u64> = rig.log()[before.1..].iter().map(|extent| extent.offset()).collect();
+    let read: Vec<u64> = rig.log()[before.1..].iter().map(Extent::offset).collect();
     assert!(read.iter().all(|at| ![1, 2, 5].contains(&(at / stride % 8))), "{read:?}");
 }
 
