@@ -78,11 +78,14 @@ fn join_slots(runs: &mut Vec<Run>, one: Extent, record: usize, stride: u64) {
     runs.push(Run::Slots { extent: one, first: record, count: 1 });
 }
 
-/// Appends a piece to the last run where it follows closely.
+/// Appends a piece to the last run where it follows closely: at once, or in the same tensor behind
+/// pieces of experts that nobody wants. Between two tensors lie those of other blocks, too, which
+/// would be read twice.
 fn join_pieces(runs: &mut Vec<Run>, one: Extent, part: Part, longest: u64) {
     if let Some(Run::Pieces { extent, pieces }) = runs.last_mut()
         && extent.file() == one.file()
         && (extent.end()..=extent.end() + MAX_GAP).contains(&one.offset())
+        && (one.offset() == extent.end() || pieces.last().is_some_and(|p| p.piece == part.piece))
         && one.end() - extent.offset() <= longest
         && let Ok(joined) = joined(extent, &one)
     {

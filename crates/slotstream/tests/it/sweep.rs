@@ -76,12 +76,12 @@ fn a_pass_reads_a_record_once_and_in_few_runs() {
     assert_eq!((phase.sweep_runs, phase.sweep_bytes), (phase.reads, phase.bytes_read));
     let log = reader.log();
     assert_eq!(log.len() as u64, phase.reads);
-    let runs = 4 * 9 * phase.sweeps;
+    let runs = 2 * 4 * 9 * phase.sweeps;
     assert!(phase.reads <= runs && phase.reads < 3 * phase.swept_records, "{phase:?}");
-    // Small gaps are read over, which is much beside pieces as small as these.
+    // Gaps within a tensor are read over where they are small beside the run.
     let bytes: u64 = log.iter().map(Extent::len).sum();
     let wanted = phase.swept_records * payload;
-    assert!((wanted..=wanted + wanted / 2).contains(&bytes), "{bytes} for {wanted}");
+    assert!((wanted..=wanted + wanted / 8).contains(&bytes), "{bytes} for {wanted}");
     assert_eq!(log.iter().map(Extent::len).max(), Some(phase.longest_run));
 }
 
