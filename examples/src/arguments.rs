@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
-use slotstream::{ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, Sizing};
+use slotstream::{
+    ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, PrefillSweep, Sizing,
+};
 
 use crate::{
     Failure, MODEL_VARIABLE, ModelFolder, ReaderArgument, find_model, parse_size, show_size,
@@ -53,7 +55,11 @@ pub struct EngineArguments {
     /// Threads that read [default: 8]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub lanes: Option<usize>,
-    /// Most tokens of a prompt pass [default: 64]
+    /// From how many tokens on a prompt pass reads each expert once, outside of the pool: auto,
+    /// off, or a number
+    #[arg(long, value_name = "ROWS", default_value = "auto", help_heading = "Engine")]
+    pub prefill_sweep: PrefillSweep,
+    /// Most tokens of a prompt pass [default: 512; 64 with --prefill-sweep off]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub chunk: Option<usize>,
     /// Threads that compute [default: one a core]
@@ -124,6 +130,7 @@ impl EngineArguments {
             .sizing(self.sizing(model))
             .policy(policy)
             .verify_reads(self.verify_reads)
+            .prefill_sweep(self.prefill_sweep)
             .device(match self.device {
                 Device::Cpu => DeviceKind::Cpu,
                 Device::Metal => DeviceKind::Metal,

@@ -37,6 +37,8 @@ pub(crate) struct EngineFigures {
     pub(crate) threads: usize,
     pub(crate) lanes: usize,
     pub(crate) chunk: usize,
+    /// From how many rows on a prefill pass is swept; null: never.
+    pub(crate) prefill_sweep: Option<usize>,
     pub(crate) context: usize,
     /// Where less was done than the flags asked for.
     pub(crate) notes: Vec<String>,
@@ -89,6 +91,7 @@ impl EngineFigures {
             threads: engine.threads(),
             lanes: engine.lanes(),
             chunk: engine.chunk(),
+            prefill_sweep: engine.prefill_sweep().rows(),
             context: engine.context(),
             notes: arguments.notes(plan),
         }
@@ -113,6 +116,10 @@ impl EngineFigures {
             (
                 "threads",
                 format!("{} compute, {} read; chunk {}", self.threads, self.lanes, self.chunk),
+            ),
+            (
+                "prefill sweep",
+                self.prefill_sweep.map_or("off".to_owned(), |rows| format!("from {rows} rows on")),
             ),
         ];
         rows.extend(self.mirror.iter().map(|copy| ("mirror", copy.row())));
@@ -139,9 +146,35 @@ pub(crate) struct PhaseFigures {
     bytes_issued: u64,
     read_s: f64,
     read_gb_s: Option<f64>,
+    sweeps: u64,
+    swept_records: u64,
+    swept_resident: u64,
+    sweep_runs: u64,
+    sweep_bytes: u64,
+    longest_run: u64,
+    hot_admitted: u64,
+    hot_refused: u64,
 }
 
 impl PhaseFigures {
+    /// What sweeps read and what they left in the pool, for people; nothing where none ran.
+    pub(crate) fn sweep_row(&self) -> Option<(&'static str, String)> {
+        let each = self.sweep_bytes.checked_div(self.sweep_runs)?;
+        let (records, reads) = (self.swept_records, count(self.sweep_runs, "read"));
+        Some((
+            "swept",
+            format!(
+                "{}: {} in {reads} of {} on average, {} at most; {} found in the pool, {} admitted",
+                count(self.sweeps, "layer"),
+                count(records, "record"),
+                show_size(each),
+                show_size(self.longest_run),
+                HumanCount(self.swept_resident),
+                HumanCount(self.hot_admitted),
+            ),
+        ))
+    }
+
     /// Whether nothing ran.
     pub(crate) const fn is_empty(&self) -> bool {
         self.passes == 0
@@ -166,6 +199,14 @@ impl From<&PhaseMetrics> for PhaseFigures {
             bytes_issued: phase.bytes_issued,
             read_s: phase.read_time.as_secs_f64(),
             read_gb_s: phase.read_gb_s(),
+            sweeps: phase.sweeps,
+            swept_records: phase.swept_records,
+            swept_resident: phase.swept_resident,
+            sweep_runs: phase.sweep_runs,
+            sweep_bytes: phase.sweep_bytes,
+            longest_run: phase.longest_run,
+            hot_admitted: phase.hot_admitted,
+            hot_refused: phase.hot_refused,
         }
     }
 }

@@ -124,6 +124,26 @@ impl SlotArena {
         }
     }
 
+    /// Lends the `count` slots from `first` on for writing, as one stretch of bytes: for a read
+    /// that brings several records at once. They must lie in one slab, as those of an arena below
+    /// 1 GiB do.
+    ///
+    /// # Errors
+    /// [`Error::SlotBusy`] while one of them is lent, [`Error::NoSuchSlot`] beyond the end of the
+    /// slab.
+    pub fn lease_run(&self, first: SlotId, count: usize) -> Result<RunLease, Error> {
+        let mut leases = Vec::with_capacity(count);
+        for slot in (first.get()..).take(count).map(SlotId::new) {
+            let lease = self.lease(slot, None)?;
+            let same = |one: &SlotLease| Arc::ptr_eq(&one.slab, &lease.slab);
+            if !leases.first().is_none_or(same) {
+                return Err(Error::NoSuchSlot { slot, slots: slot.index() });
+            }
+            leases.push(lease);
+        }
+        Ok(RunLease { leases })
+    }
+
     /// Lends slots for reading, all or none.
     ///
     /// # Errors
@@ -227,6 +247,20 @@ impl Drop for SlotLease {
     }
 }
 
+/// Neighbouring slots of one slab lent for writing. Ends when dropped.
+#[derive(Debug)]
+pub struct RunLease {
+    leases: Vec<SlotLease>,
+}
+
+impl RunLease {
+    /// The bytes of all slots, a stride each.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let Some(SlotLease { slab, index, .. }) = self.leases.first() else { return &mut [] };
+        slab.run_mut(*index, self.leases.len(), self)
+    }
+}
+
 /// One piece of a slot lent for writing.
 #[derive(Debug)]
 pub struct PieceLease {
@@ -302,6 +336,27 @@ mod tests {
         drop(reading);
         let mut some = arena.lease(slot, None).expect("free").into_whole(100);
         assert_eq!(some.bytes().len(), 100);
+    }
+
+    #[test]
+    fn neighbours_are_lent_as_one() {
+        let arena = arena(4);
+        let (stride, slot) = (arena.layout().stride(), SlotId::new);
+        let other = arena.lease(slot(3), None).expect("free");
+        assert!(arena.lease_run(slot(1), 3).is_err(), "the last of them is being written");
+        let mut run = arena.lease_run(slot(1), 2).expect("the others were handed back");
+        assert_eq!(run.bytes().len(), 2 * stride);
+        run.bytes()[..stride].fill(1);
+        run.bytes()[stride..].fill(2);
+        assert!(arena.read(&[slot(2)]).is_err() && arena.lease(slot(1), None).is_err());
+        drop((run, other));
+        let reading = arena.read(&[slot(0), slot(1), slot(2), slot(3)]).expect("written");
+        for (index, byte) in [0, 1, 2, 0].into_iter().enumerate() {
+            let record = reading.record(slot(index as u32)).expect("lent");
+            assert!(record.iter().all(|found| *found == byte), "slot {index}");
+        }
+        assert!(arena.lease_run(slot(3), 2).is_err(), "there are four");
+        assert!(arena.lease_run(slot(0), 0).expect("nothing").bytes().is_empty());
     }
 
     #[test]

@@ -38,7 +38,7 @@ mod slab;
 mod sync;
 mod weights;
 
-pub use arena::{PieceLease, Reading, SlotArena, SlotLease};
+pub use arena::{PieceLease, Reading, RunLease, SlotArena, SlotLease};
 pub use error::{CandleContext, Error};
 pub use host::HostOps;
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::Error;
-use crate::arena::PieceLease;
+use crate::arena::{PieceLease, RunLease};
 use crate::sync::{AtomicU32, Ordering};
 
 /// State of a slot that is being written; smaller numbers count readers.
@@ -22,8 +22,8 @@ pub(crate) struct Slab {
 }
 
 // SAFETY: `base` points into `_map`, which the slab owns and never hands out. Bytes are reached
-// only through `bytes_of` (while the slot's state counts a reader) and `piece_mut` (while it says
-// WRITING, and for disjoint ranges), so no byte is written by one thread while another reaches it.
+// only through `bytes_of` (while the slot's state counts a reader) and `piece_mut` or `run_mut`
+// (while it says WRITING, and for disjoint ranges), so no byte is written by one thread while another reaches it.
 unsafe impl Send for Slab {}
 // SAFETY: as above; the states that guard the bytes are atomics.
 unsafe impl Sync for Slab {}
@@ -112,6 +112,31 @@ impl Slab {
             std::slice::from_raw_parts_mut(
                 self.base.as_ptr().add(index * self.stride + offset),
                 len,
+            )
+        }
+    }
+
+    /// The bytes of `count` slots from `first` on, for as long as their lease is borrowed.
+    #[expect(clippy::mut_from_ref, reason = "the lease, not the slab, is what is borrowed")]
+    pub(crate) fn run_mut<'a>(
+        &self,
+        first: usize,
+        count: usize,
+        _lease: &'a RunLease,
+    ) -> &'a mut [u8] {
+        assert!(first + count <= self.states.len());
+        let states = &self.states[first..first + count];
+        debug_assert!(states.iter().all(|state| state.load(Ordering::Relaxed) == WRITING));
+        // SAFETY: the slots lie in the map (asserted), one after another. `RunLease` owns a
+        // `SlotLease` of each of them, made in ascending order in this slab, so all are in state
+        // WRITING for as long as it lives: no `Reading` covers them and no other lease exists.
+        // It never gives those leases away, and `RunLease::bytes` borrows it mutably for the life
+        // of the result, so this is the only reference to these bytes. The leases keep the slab,
+        // hence the map, alive.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.base.as_ptr().add(first * self.stride),
+                count * self.stride,
             )
         }
     }

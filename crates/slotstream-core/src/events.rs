@@ -26,8 +26,9 @@ pub struct Attached<'a> {
 /// # Order
 /// [`on_attach`](Self::on_attach) once, before anything else. [`on_step`](Self::on_step) opens a
 /// pass. Each layer's *call* begins with [`on_routing`](Self::on_routing); what then befalls its
-/// records follows, and [`Outcome::Ended`] ends it, whether it succeeded or not. Everything comes
-/// after the pool has been told of it.
+/// records follows, and [`Outcome::Ended`] ends it, whether it succeeded or not; [`Outcome::Swept`]
+/// is all that is told of a layer that is swept. Everything comes after the pool has been told of
+/// it.
 ///
 /// A sink has no way to fail: one that can keeps its first error for whoever asks.
 pub trait EventSink: Send + fmt::Debug {
@@ -118,11 +119,12 @@ pub enum Outcome {
         /// Slots from now on.
         slots: usize,
     },
-    /// A layer's experts were read outside the pool.
+    /// A layer's experts go by outside the pool, which has no call of it: this takes the place of
+    /// [`Ended`](Self::Ended). Told when the sweep begins; records that it admits follow.
     Swept {
         /// The layer.
         layer: LayerIdx,
-        /// Records read.
+        /// Records to be read; the others are computed where they are resident.
         records: usize,
     },
     /// A record that nobody demanded took a slot.
@@ -132,6 +134,14 @@ pub enum Outcome {
         /// The record.
         key: ExpertKey,
         /// Why.
+        origin: Origin,
+    },
+    /// A record that nobody demanded got no slot: the policy did not want it, or broke the
+    /// contract when it was asked.
+    NotAdmitted {
+        /// The record.
+        key: ExpertKey,
+        /// Why it was to be admitted.
         origin: Origin,
     },
     /// A claim was given up without a read: there was no memory to read into, or the call ended.

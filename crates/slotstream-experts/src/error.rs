@@ -1,6 +1,6 @@
 //! Errors of providing experts.
 
-use slotstream_core::{ErrorKind, ExpertKey, Matrix, Part, ReadError};
+use slotstream_core::{ErrorKind, ExpertKey, LayerIdx, Matrix, Part, ReadError};
 
 /// Experts that could not be provided.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,26 @@ pub enum ExpertsError {
         /// Why.
         source: ReadError,
     },
+    /// A run of a sweep could not be read. Nothing of it was used.
+    #[error("one of the reads of {first} to {last}{} failed", tensor.as_deref().map(|t| format!(" (`{t}`)")).unwrap_or_default())]
+    #[non_exhaustive]
+    ReadRun {
+        /// First record of the block.
+        first: ExpertKey,
+        /// Last record of the block.
+        last: ExpertKey,
+        /// The tensor in which the run begins, where the index knows it.
+        tensor: Option<String>,
+        /// Why.
+        source: ReadError,
+    },
+    /// The pass was cancelled within a sweep.
+    #[error("cancelled while the experts of {layer} were swept")]
+    #[non_exhaustive]
+    Cancelled {
+        /// The layer.
+        layer: LayerIdx,
+    },
     /// The index does not know a record, or its pieces do not have the layout's lengths.
     #[error("the record index and the layout disagree about {key}: {what}")]
     #[non_exhaustive]
@@ -78,7 +98,10 @@ impl ExpertsError {
         match self {
             Self::Cache { source } => source.kind(),
             Self::Compute { source } => source.kind(),
-            Self::Read { source, .. } | Self::ReadRecord { source, .. } => source.kind(),
+            Self::Read { source, .. }
+            | Self::ReadRecord { source, .. }
+            | Self::ReadRun { source, .. } => source.kind(),
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::Index { .. } | Self::Order { .. } | Self::QueueGone { .. } => ErrorKind::Bug,
         }
     }

@@ -1,13 +1,16 @@
-//! Where a record lands, whole or in nine pieces.
+//! Where reads land: a record, whole or in nine pieces, or a run of many pieces.
 
 use std::sync::Arc;
 
-use slotstream_candle::{PieceLease, SlotLease};
+use slotstream_candle::{PieceLease, RunLease, SlotLease};
 use slotstream_core::{CancelToken, Extent, Job, Landing, ReadError};
+use slotstream_io::AlignedBuf;
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, Sender};
 
-/// A record that has landed: its number within the wave, and the first piece that failed.
+/// A record, or a block of a sweep, that has landed: its number, and the first read of it that
+/// failed.
+#[derive(Debug)]
 pub(crate) struct Landed {
     pub(crate) index: usize,
     pub(crate) fault: Option<PieceFault>,
@@ -22,28 +25,71 @@ pub(crate) enum Place {
     Whole(Extent),
 }
 
-/// A piece, or a whole record, that could not be read.
+/// A read that failed.
+#[derive(Debug)]
 pub(crate) struct PieceFault {
-    /// Index into core's `PIECE_ORDER`; `None` of a whole record.
+    /// Index into core's `PIECE_ORDER`, or of a run within its block; `None` of a whole record.
     pub(crate) piece: Option<usize>,
     pub(crate) extent: Extent,
     pub(crate) source: ReadError,
 }
 
-/// What the pieces of one record share.
-struct Record {
+/// What the reads of one record, or of one block, share.
+pub(crate) struct Group {
     index: usize,
     outstanding: AtomicUsize,
-    /// The fault of the lowest piece, so that the error does not depend on timing.
+    /// The fault of the lowest read, so that the error does not depend on timing.
     fault: Mutex<Option<PieceFault>>,
     done: Sender<Landed>,
 }
 
-struct PieceLanding {
-    lease: Option<PieceLease>,
-    piece: Option<usize>,
+impl Group {
+    /// Number `index`, of `reads` reads. `done` hears of it once, when the last of them has ended
+    /// and nothing is lent to them any more.
+    pub(crate) fn new(index: usize, reads: usize, done: &Sender<Landed>) -> Arc<Self> {
+        Arc::new(Self {
+            index,
+            outstanding: AtomicUsize::new(reads),
+            fault: Mutex::new(None),
+            done: done.clone(),
+        })
+    }
+}
+
+/// What is lent to one read.
+pub(crate) enum Lent {
+    /// A piece of a slot, or a slot.
+    Piece(PieceLease),
+    /// The first bytes of neighbouring slots.
+    Slots(RunLease, usize),
+    /// A buffer of this length, from which pieces are copied: each with its place in the buffer.
+    Apart(AlignedBuf, usize, Vec<(usize, PieceLease)>),
+}
+
+struct ReadLanding {
+    lent: Option<Lent>,
+    number: Option<usize>,
     extent: Extent,
-    record: Arc<Record>,
+    group: Arc<Group>,
+    spare: Option<Arc<Spare>>,
+}
+
+/// Buffers that are used again by the next runs. At most as many exist as reads are in flight.
+#[derive(Debug)]
+pub(crate) struct Spare(Mutex<Vec<AlignedBuf>>);
+
+impl Spare {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Vec::new())))
+    }
+
+    fn take(&self) -> AlignedBuf {
+        self.0.lock().pop().unwrap_or_default()
+    }
+
+    fn put(&self, buffer: AlignedBuf) {
+        self.0.lock().push(buffer);
+    }
 }
 
 /// Queues the reads of a record into its leased slot. `done` hears of it once, when the last
@@ -56,73 +102,110 @@ pub(crate) fn jobs(
     cancel: &CancelToken,
     queued: &mut Vec<Job>,
 ) {
-    let outstanding = match place {
-        Place::Pieces(pieces) => pieces.len(),
-        Place::Whole(_) => 1,
-    };
-    let record = Arc::new(Record {
-        index,
-        outstanding: AtomicUsize::new(outstanding),
-        fault: Mutex::new(None),
-        done: done.clone(),
-    });
-    let mut queue = |lease, piece, extent| {
-        let landing = PieceLanding { lease: Some(lease), piece, extent, record: record.clone() };
-        queued.push(Job::new(extent, Box::new(landing)).with_cancel(cancel.clone()));
-    };
     match *place {
         Place::Whole(extent) => {
+            let group = Group::new(index, 1, done);
             // In range: the provider has compared it with the stride.
-            queue(lease.into_whole(extent.len() as usize), None, extent);
+            let lent = Lent::Piece(lease.into_whole(extent.len() as usize));
+            queued.push(read(None, extent, lent, &group, None, cancel));
         }
         Place::Pieces(extents) => {
+            let group = Group::new(index, extents.len(), done);
             for (piece, lease) in lease.into_pieces().into_iter().enumerate() {
-                queue(lease, Some(piece), extents[piece]);
+                let lent = Lent::Piece(lease);
+                queued.push(read(Some(piece), extents[piece], lent, &group, None, cancel));
             }
         }
     }
 }
 
-impl Landing for PieceLanding {
+/// One read of a group.
+pub(crate) fn read(
+    number: Option<usize>,
+    extent: Extent,
+    lent: Lent,
+    group: &Arc<Group>,
+    spare: Option<&Arc<Spare>>,
+    cancel: &CancelToken,
+) -> Job {
+    let (lent, group, spare) = (Some(lent), Arc::clone(group), spare.cloned());
+    let landing = ReadLanding { lent, number, extent, group, spare };
+    Job::new(extent, Box::new(landing)).with_cancel(cancel.clone())
+}
+
+impl Landing for ReadLanding {
     fn buffer(&mut self) -> &mut [u8] {
-        self.lease.as_mut().map_or(&mut [], PieceLease::bytes)
+        match &mut self.lent {
+            None => &mut [],
+            Some(Lent::Piece(lease)) => lease.bytes(),
+            Some(Lent::Slots(lease, len)) => {
+                let (bytes, len) = (lease.bytes(), *len);
+                let len = len.min(bytes.len());
+                &mut bytes[..len]
+            }
+            Some(Lent::Apart(buffer, len, _)) => {
+                // Taken when the read begins: a queued run holds no memory.
+                if let Some(spare) = &self.spare {
+                    *buffer = spare.take();
+                }
+                // Without room it is empty, which the queue reports as a buffer too short.
+                let _ = buffer.set_len(*len);
+                &mut buffer[..]
+            }
+        }
     }
 
     fn landed(mut self: Box<Self>, result: Result<(), ReadError>) {
-        if let Err(source) = result {
-            self.fail(source);
+        match (result, &mut self.lent) {
+            (Err(source), _) => self.fail(source),
+            (Ok(()), Some(Lent::Apart(buffer, _, pieces))) => {
+                for (at, lease) in pieces {
+                    let to = lease.bytes();
+                    to.copy_from_slice(&buffer[*at..*at + to.len()]);
+                }
+            }
+            (Ok(()), _) => {}
         }
         self.finish();
     }
 }
 
-impl PieceLanding {
+impl ReadLanding {
     fn fail(&self, source: ReadError) {
-        let mut fault = self.record.fault.lock();
-        if fault.as_ref().is_none_or(|fault| self.piece < fault.piece) {
-            *fault = Some(PieceFault { piece: self.piece, extent: self.extent, source });
+        let mut fault = self.group.fault.lock();
+        if fault.as_ref().is_none_or(|fault| self.number < fault.piece) {
+            *fault = Some(PieceFault { piece: self.number, extent: self.extent, source });
         }
     }
 
-    /// Gives the piece back, then counts it. The order matters: whoever hears that the record is
-    /// complete may lend the slot at once.
+    /// Gives back what was lent, then counts the read. The order matters: whoever hears that the
+    /// group is complete may lend its slots at once.
     fn finish(&mut self) {
-        if self.lease.take().is_none() {
-            return;
+        match self.lent.take() {
+            None => return,
+            Some(Lent::Apart(buffer, _, pieces)) => {
+                drop(pieces);
+                if let Some(spare) = self.spare.take()
+                    && buffer.capacity() > 0
+                {
+                    spare.put(buffer);
+                }
+            }
+            Some(lent) => drop(lent),
         }
-        let record = &self.record;
-        if record.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let fault = record.fault.lock().take();
+        let group = &self.group;
+        if group.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let fault = group.fault.lock().take();
             // A provider that is gone no longer waits.
-            let _ = record.done.send(Landed { index: record.index, fault });
+            let _ = group.done.send(Landed { index: group.index, fault });
         }
     }
 }
 
-impl Drop for PieceLanding {
+impl Drop for ReadLanding {
     /// A queue that drops a job unread must not leave the provider waiting.
     fn drop(&mut self) {
-        if self.lease.is_some() {
+        if self.lent.is_some() {
             self.fail(ReadError::closed(&self.extent));
             self.finish();
         }

@@ -8,6 +8,10 @@
 //! A layer whose distinct experts do not fit in the pool runs in waves: ascending by id, as many
 //! as fit, each expert read once a pass.
 //!
+//! Prefill passes of many rows are swept instead ([`PrefillSweep`]): each expert that is not
+//! resident is read once, with its neighbours, into memory outside of the pool. When a prompt ends,
+//! its most used experts are copied into slots ([`PassHints`]).
+//!
 //! It knows no model and no text: [`RecordIndex`] says where a record's pieces lie.
 //!
 //! # Example
@@ -28,16 +32,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod builder;
 mod error;
 mod index;
 mod landing;
 mod metrics;
+mod prompt;
 mod provider;
 mod route;
+mod runs;
 mod sinks;
+mod sweep;
 mod sync;
 
+pub use builder::StreamingBuilder;
 pub use error::ExpertsError;
 pub use index::RecordIndex;
 pub use metrics::ExpertMetrics;
-pub use provider::{StreamingBuilder, StreamingExperts};
+pub use prompt::{PassHints, PromptPass};
+pub use provider::StreamingExperts;
+pub use sweep::{PrefillSweep, SweepOptionError};

@@ -6,47 +6,53 @@ use std::time::Instant;
 
 use candle_core::{DType, Tensor};
 use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
-use slotstream_candle::{
-    CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotLease, SlotRows,
-};
+use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
 use slotstream_core::{
-    Attached, CancelToken, EventSink, EvictionPolicy, ExpertIdx, ExpertKey, Extent, Forecaster,
-    Geometry, LayerIdx, NoForecast, Outcome, PIECE_ORDER, Phase, Prediction, Probe, ProbeResults,
-    ReadClass, ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
+    CancelToken, EventSink, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry, LayerIdx, Outcome,
+    PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass, ReadQueue, RecordLayout,
+    Routing, SessionId, SlotId, Step, Tap,
 };
 
+use crate::builder::StreamingBuilder;
 use crate::landing::{Landed, PieceFault, Place, jobs};
+use crate::prompt::{PassHints, Prompts};
 use crate::route::Grouped;
 use crate::sinks::Sinks;
-use crate::sync::{Receiver, Sender, TryRecvError, channel};
+use crate::sweep::{Staging, Sweep};
+use crate::sync::{Receiver, Sender, TryRecvError};
 use crate::{ExpertMetrics, ExpertsError, RecordIndex};
 
 /// Streams experts: joins a slot pool, slot memory, a read queue and a forecaster into an
 /// [`ExpertProvider`].
 #[derive(Debug)]
 pub struct StreamingExperts {
-    pool: SlotPool,
-    arena: SlotArena,
-    queue: Arc<dyn ReadQueue>,
-    index: Arc<dyn RecordIndex>,
-    ops: Arc<dyn Ops>,
-    forecaster: Box<dyn Forecaster>,
-    sinks: Sinks,
-    metrics: ExpertMetrics,
-    landed: (Sender<Landed>, Receiver<Landed>),
-    grouped: Grouped,
-    ensured: Ensured,
-    predictions: Vec<Prediction>,
-    call: Option<Call>,
-    /// Records whose reads were queued and that have not landed. Kept outside of the call, so
-    /// that a panic in the middle of one does not lose count.
-    outstanding: usize,
+    pub(crate) pool: SlotPool,
+    pub(crate) arena: SlotArena,
+    /// Where sweeps read to; none where nothing is swept.
+    pub(crate) staging: Option<Staging>,
+    pub(crate) queue: Arc<dyn ReadQueue>,
+    pub(crate) index: Arc<dyn RecordIndex>,
+    pub(crate) ops: Arc<dyn Ops>,
+    pub(crate) forecaster: Box<dyn Forecaster>,
+    pub(crate) sinks: Sinks,
+    pub(crate) metrics: ExpertMetrics,
+    pub(crate) landed: (Sender<Landed>, Receiver<Landed>),
+    pub(crate) grouped: Grouped,
+    pub(crate) ensured: Ensured,
+    pub(crate) predictions: Vec<Prediction>,
+    pub(crate) prompts: Prompts,
+    /// Of the running pass, or of the next one.
+    pub(crate) hints: PassHints,
+    pub(crate) call: Option<Call>,
+    /// Records, or blocks of a sweep, whose reads were queued and that have not landed. Kept
+    /// outside of the call, so that a panic in the middle of one does not lose count.
+    pub(crate) outstanding: usize,
 }
 
 /// A layer's demand in progress.
 #[derive(Debug)]
-struct Call {
-    layer: LayerIdx,
+pub(crate) struct Call {
+    pub(crate) layer: LayerIdx,
     phase: Phase,
     rows: usize,
     top_k: usize,
@@ -54,100 +60,25 @@ struct Call {
     waves: VecDeque<Vec<ExpertIdx>>,
     /// Claims of the running wave; taken when their records land.
     open: Vec<Option<Claim>>,
-    cancel: CancelToken,
+    pub(crate) cancel: CancelToken,
+    /// Where the layer is swept; there are no waves then.
+    pub(crate) sweep: Option<Sweep>,
 }
 
 /// A record that is there, or the record and the piece that could not be read.
 type Settled = Result<(ExpertIdx, SlotId), (ExpertKey, PieceFault)>;
 
-/// Builds a [`StreamingExperts`].
-#[derive(Debug)]
-pub struct StreamingBuilder {
-    geometry: Geometry,
-    layout: RecordLayout,
-    slots: usize,
-    policy: Box<dyn EvictionPolicy>,
-    forecaster: Box<dyn Forecaster>,
-    sinks: Sinks,
-}
-
-impl StreamingBuilder {
-    /// Replaces the policy; the default is [`slotstream_cache::default_policy`].
-    #[must_use]
-    pub fn with_policy(mut self, policy: Box<dyn EvictionPolicy>) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// Replaces the forecaster; the default expects nothing. Its predictions are counted and
-    /// told to the policy and to the sinks; no read starts from them yet.
-    #[must_use]
-    pub fn with_forecaster(mut self, forecaster: Box<dyn Forecaster>) -> Self {
-        self.forecaster = forecaster;
-        self
-    }
-
-    /// Tells everything that happens to `sink`, too. May be called again: sinks are told in the
-    /// order in which they were added.
-    #[must_use]
-    pub fn with_sink(mut self, sink: Box<dyn EventSink>) -> Self {
-        self.sinks.add(sink);
-        self
-    }
-
-    /// Reserves slot memory and joins the parts: `index` says where records lie in the files of
-    /// `queue`'s reader.
-    ///
-    /// # Errors
-    /// [`ExpertsError::Cache`] when the pool or the policy refuses the number of slots,
-    /// [`ExpertsError::Compute`] when the system refuses the memory.
-    pub fn build(
-        mut self,
-        index: Arc<dyn RecordIndex>,
-        queue: Arc<dyn ReadQueue>,
-        ops: Arc<dyn Ops>,
-    ) -> Result<StreamingExperts, ExpertsError> {
-        let pool = SlotPool::new(self.geometry, self.slots, self.policy)?;
-        let record_bytes = self.layout.payload_len() as u64;
-        let arena = SlotArena::new(self.layout, pool.slots())?;
-        self.sinks.on_attach(&Attached {
-            geometry: self.geometry,
-            record_bytes,
-            slots: pool.slots(),
-            floor: self.geometry.floor_slots(),
-            policy: &pool.policy().name(),
-        });
-        Ok(StreamingExperts {
-            ensured: Ensured::with_capacity(self.geometry.experts()),
-            pool,
-            arena,
-            queue,
-            index,
-            ops,
-            forecaster: self.forecaster,
-            sinks: self.sinks,
-            metrics: ExpertMetrics::default(),
-            landed: channel(),
-            grouped: Grouped::default(),
-            predictions: Vec::new(),
-            call: None,
-            outstanding: 0,
-        })
-    }
-}
-
 impl StreamingExperts {
     /// A provider of records of this layout for a model of this geometry, with `slots` slots.
     #[must_use]
     pub fn builder(geometry: Geometry, layout: RecordLayout, slots: usize) -> StreamingBuilder {
-        StreamingBuilder {
-            geometry,
-            layout,
-            slots,
-            policy: slotstream_cache::default_policy(),
-            forecaster: Box::new(NoForecast),
-            sinks: Sinks::default(),
-        }
+        StreamingBuilder::new(geometry, layout, slots)
+    }
+
+    /// Says more about the next pass. Without it a pass belongs to no prompt and is cancelled
+    /// between layers only.
+    pub fn hint(&mut self, hints: PassHints) {
+        self.hints = hints;
     }
 
     /// The pool, for counters and displays.
@@ -174,9 +105,10 @@ impl StreamingExperts {
     /// Tells the forecaster that `session` has ended or gone back.
     pub fn forget(&mut self, session: SessionId) {
         self.forecaster.reset(session);
+        self.prompts.forget(session);
     }
 
-    /// Slot memory in bytes.
+    /// Slot memory of the pool in bytes.
     #[must_use]
     pub fn arena_bytes(&self) -> u64 {
         self.arena.bytes()
@@ -218,7 +150,10 @@ impl StreamingExperts {
         let mut fault = None;
         for claim in ensured.take_claims() {
             if fault.is_none() {
-                match lease(&self.arena, &claim, &*self.index) {
+                let place = place(claim.key(), self.arena.layout(), &*self.index);
+                let lent = place
+                    .and_then(|place| Ok((self.arena.lease(claim.slot(), claim.after())?, place)));
+                match lent {
                     Ok((lease, place)) => {
                         let (index, done) = (call.open.len(), &self.landed.0);
                         jobs(index, lease, &place, done, &call.cancel, &mut queued);
@@ -252,7 +187,7 @@ impl StreamingExperts {
     }
 
     /// Takes the next landed record: waits for it when there is none.
-    fn next_landed(&mut self, wait: bool) -> Result<Option<Landed>, ExpertsError> {
+    pub(crate) fn next_landed(&mut self, wait: bool) -> Result<Option<Landed>, ExpertsError> {
         let gone = ExpertsError::QueueGone { outstanding: self.outstanding };
         let landed = match self.landed.1.try_recv() {
             Ok(landed) => landed,
@@ -290,13 +225,19 @@ impl StreamingExperts {
         }
     }
 
-    /// Computes the given experts of the running wave.
-    fn run(&self, records: &[(ExpertIdx, SlotId)], x: &Tensor, out: &Tensor) -> Result<(), Error> {
+    /// Computes the given experts of the running call from the memory where they are.
+    pub(crate) fn run(
+        &self,
+        arena: &SlotArena,
+        records: &[(ExpertIdx, SlotId)],
+        x: &Tensor,
+        out: &Tensor,
+    ) -> Result<(), Error> {
         if records.is_empty() {
             return Ok(());
         }
         let slots: Vec<SlotId> = records.iter().map(|(_, slot)| *slot).collect();
-        let reading = self.arena.read(&slots)?;
+        let reading = arena.read(&slots)?;
         let experts: Vec<SlotRows<'_>> = records
             .iter()
             .map(|(expert, slot)| {
@@ -304,7 +245,7 @@ impl StreamingExperts {
                 SlotRows { slot: *slot, rows, places }
             })
             .collect();
-        self.ops.expert_mlp(self.arena.layout(), &reading, &experts, x, out)
+        self.ops.expert_mlp(arena.layout(), &reading, &experts, x, out)
     }
 
     /// Runs one wave: first what is resident, then each record as it lands.
@@ -313,7 +254,7 @@ impl StreamingExperts {
             .filter(|entry| entry.found != Found::Miss)
             .map(|entry| (entry.expert, entry.slot))
             .collect();
-        self.run(&resident, x, out)?;
+        self.run(&self.arena, &resident, x, out)?;
         let mut ready = Vec::new();
         let mut first: Option<(ExpertKey, PieceFault)> = None;
         while self.outstanding > 0 {
@@ -333,7 +274,7 @@ impl StreamingExperts {
                 }
             }
             if first.is_none() {
-                self.run(&ready, x, out)?;
+                self.run(&self.arena, &ready, x, out)?;
             }
         }
         self.pool.release();
@@ -363,6 +304,9 @@ impl StreamingExperts {
         }
         while self.outstanding > 0 {
             let Ok(Some(landed)) = self.next_landed(true) else { break };
+            if self.call.as_ref().is_some_and(|call| call.sweep.is_some()) {
+                continue;
+            }
             if let Err(error) = self.settle(landed) {
                 tracing::debug!(%error, "a claim of an abandoned call");
             }
@@ -370,7 +314,8 @@ impl StreamingExperts {
         if let Err(error) = self.withdraw(0) {
             tracing::debug!(%error, "a claim of an abandoned call");
         }
-        if let Some(call) = self.call.take() {
+        // A sweep was told as a whole when it began, and the pool never had a call.
+        if let Some(call) = self.call.take().filter(|call| call.sweep.is_none()) {
             self.pool.release();
             let (layer, waves) = (call.layer, call.waves.len());
             self.sinks.on_outcome(&Outcome::Ended { layer, waves });
@@ -385,24 +330,33 @@ impl StreamingExperts {
         self.pool.routing(routing)?;
         self.sinks.on_routing(routing);
         self.forecaster.observe(routing);
-        self.grouped.group(routing, self.pool.capacity());
+        let sweeps = |staging: &Staging| staging.sweeps(routing.rows());
+        let swept = routing.phase() != Phase::Decode && self.staging.as_ref().is_some_and(sweeps);
+        // A sweep goes by number, as waves do.
+        self.grouped.group(routing, if swept { 0 } else { self.pool.capacity() });
+        self.count_prompt(routing);
+        if swept {
+            self.call = Some(Call::new(routing, VecDeque::new()));
+            return self.begin_sweep(routing);
+        }
         let planned = self.plan_waves();
         if planned.is_err() {
             self.sinks.on_outcome(&Outcome::Refused { layer: routing.layer() });
         }
         let (waves, refused) = planned.map_or_else(|e| (VecDeque::new(), Err(e)), |w| (w, Ok(())));
         self.metrics.waves += waves.len().saturating_sub(1) as u64;
-        self.call = Some(Call {
-            layer: routing.layer(),
-            phase: routing.phase(),
-            rows: routing.rows(),
-            top_k: routing.top_k(),
-            waves,
-            open: Vec::new(),
-            cancel: CancelToken::new(),
-        });
+        self.call = Some(Call::new(routing, waves));
         refused?;
         self.start_wave()
+    }
+
+    /// Counts what a pass over a prompt looks up, where a sweep will ask.
+    fn count_prompt(&mut self, routing: &Routing<'_>) {
+        if self.hints.prompt.is_some() && self.staging.is_some() {
+            let (geometry, session) = (self.pool.geometry(), routing.session());
+            let lookups = self.grouped.experts().iter().map(|e| (*e, self.grouped.count(*e)));
+            self.prompts.count(session, geometry, routing.layer(), lookups);
+        }
     }
 
     fn try_compute(&mut self, x: &Tensor, weights: &Tensor) -> Result<Tensor, ExpertsError> {
@@ -412,6 +366,10 @@ impl StreamingExperts {
         let hidden = self.arena.layout().shape().hidden();
         let out = Tensor::zeros((call.rows * call.top_k, hidden), DType::F32, x.device());
         let out = out.within("experts")?;
+        if call.sweep.is_some() {
+            self.run_sweep(x, &out)?;
+            return Ok(self.ops.rank_sum(&out, weights)?);
+        }
         loop {
             self.run_wave(x, &out)?;
             if self.call.as_ref().is_none_or(|call| call.waves.is_empty()) {
@@ -430,33 +388,48 @@ fn is_lawful(geometry: &Geometry, prediction: &Prediction) -> bool {
         && (0.0..=1.0).contains(&prediction.confidence)
 }
 
-/// Lends the slot of a claim for writing and checks that the record fits.
-fn lease(
-    arena: &SlotArena,
-    claim: &Claim,
+impl Call {
+    fn new(routing: &Routing<'_>, waves: VecDeque<Vec<ExpertIdx>>) -> Self {
+        Self {
+            layer: routing.layer(),
+            phase: routing.phase(),
+            rows: routing.rows(),
+            top_k: routing.top_k(),
+            waves,
+            open: Vec::new(),
+            cancel: CancelToken::new(),
+            sweep: None,
+        }
+    }
+}
+
+/// Where a record lies, once it is known to fit its slot.
+pub(crate) fn place(
+    key: ExpertKey,
+    layout: &RecordLayout,
     index: &dyn RecordIndex,
-) -> Result<(SlotLease, Place), ExpertsError> {
-    let (key, layout) = (claim.key(), arena.layout());
+) -> Result<Place, ExpertsError> {
     let wrong = |what| ExpertsError::Index { key, what };
-    let place = if let Some(whole) = index.whole(key) {
+    if let Some(whole) = index.whole(key) {
         if !(layout.record_len() as u64..=layout.stride() as u64).contains(&whole.len()) {
             return Err(wrong("the whole record has another length"));
         }
-        Place::Whole(whole)
-    } else {
-        let pieces = index.pieces(key).ok_or(wrong("it has no such record"))?;
-        let lens = layout.pieces().iter().map(|piece| piece.len as u64);
-        if !lens.eq(pieces.iter().map(Extent::len)) {
-            return Err(wrong("its pieces have other lengths"));
-        }
-        Place::Pieces(pieces)
-    };
-    Ok((arena.lease(claim.slot(), claim.after())?, place))
+        return Ok(Place::Whole(whole));
+    }
+    let pieces = index.pieces(key).ok_or(wrong("it has no such record"))?;
+    let lens = layout.pieces().iter().map(|piece| piece.len as u64);
+    if !lens.eq(pieces.iter().map(Extent::len)) {
+        return Err(wrong("its pieces have other lengths"));
+    }
+    Ok(Place::Pieces(pieces))
 }
 
 impl ExpertProvider for StreamingExperts {
     fn begin_pass(&mut self, step: &Step<'_>) -> Result<(), Error> {
         self.end_call();
+        if self.hints.prompt.is_some_and(|prompt| prompt.first) {
+            self.prompts.forget(step.session);
+        }
         self.pool.begin_step(step).map_err(ExpertsError::from)?;
         self.sinks.on_step(step);
         Ok(())
@@ -495,6 +468,7 @@ impl ExpertProvider for StreamingExperts {
 
     fn end_pass(&mut self) {
         self.end_call();
+        self.hints = PassHints::new();
     }
 }
 

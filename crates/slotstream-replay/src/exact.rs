@@ -324,6 +324,19 @@ impl<P: EvictionPolicy> ExactReplay<P> {
         Ok(claim)
     }
 
+    /// A record that was to be admitted and was not.
+    fn not_admitted(&mut self, key: ExpertKey, origin: Origin) -> Result<(), TraceError> {
+        self.begin()?;
+        match self.pool.claim(key, origin) {
+            Err(CacheError::NotAdmitted { .. } | CacheError::PolicyViolation { .. }) => Ok(()),
+            Err(error) => Err(self.refused(error)),
+            Ok(claim) => {
+                let expected = format!("{key} admitted to {}", claim.slot());
+                Err(self.diverged(expected, "that it was not"))
+            }
+        }
+    }
+
     fn withdraw(&mut self, key: ExpertKey) -> Result<(), TraceError> {
         let Some(at) = self.reserved.iter().position(|claim| claim.key() == key) else {
             return Err(self.diverged("a reserved record", key.to_string()));
@@ -412,6 +425,11 @@ impl<P: EvictionPolicy> ExactReplay<P> {
             Outcome::Failed { slot, key, origin } => {
                 self.give_up((slot, key, origin), Abort::ReadFailed)
             }
+            // Admitted, and then there was no memory for it.
+            Outcome::Withdrawn { slot, key, origin } if self.call.is_none() => {
+                let claim = self.claim(slot, key, origin)?;
+                self.pool.abort(claim, Abort::Withdrawn).map_err(|e| self.refused(e))
+            }
             Outcome::Withdrawn { slot, key, origin } => {
                 self.give_up((slot, key, origin), Abort::Withdrawn)
             }
@@ -424,6 +442,7 @@ impl<P: EvictionPolicy> ExactReplay<P> {
                 let claim = self.claim(slot, key, origin)?;
                 self.pool.publish(claim).map_err(|e| self.refused(e))
             }
+            Outcome::NotAdmitted { key, origin } => self.not_admitted(key, origin),
             Outcome::Adopted { slot, key } => self.adopt(key, Some(slot)),
             Outcome::Late { key } => self.adopt(key, None),
             Outcome::Cancelled { key } | Outcome::Expired { key } => self.withdraw(key),

@@ -82,8 +82,9 @@ impl Replayed {
 }
 
 /// Drives a pool of any policy and size through a recording's requests. Recorded outcomes are
-/// ignored, except that the pool changes its size in proportion; recorded forecasts reserve slots,
-/// and their records arrive a stated number of layer visits later.
+/// ignored, except that the pool changes its size in proportion: what was swept goes through the
+/// pool, and nothing is admitted at the end of a prompt. Recorded forecasts reserve slots, and their
+/// records arrive a stated number of layer visits later.
 #[derive(Debug)]
 pub struct Modelled<P: EvictionPolicy = Box<dyn EvictionPolicy>> {
     pool: SlotPool<P>,

@@ -1,10 +1,13 @@
 //! Policies that watch a live run and say what they would have hit.
 
 use slotstream_cache::{CacheError, Demand, PoolCounters, SlotPool};
-use slotstream_core::{Attached, EventSink, EvictionPolicy, Geometry, Routing, Step};
+use slotstream_core::{
+    Attached, EventSink, EvictionPolicy, ExpertKey, Geometry, Origin, Outcome, Phase, Routing, Step,
+};
 
 use crate::calls::Calls;
 use crate::named::{OPT, parse_known};
+use crate::trace::{RoutingEvent, StepEvent};
 use crate::{Opt, PoolSize, ReplayError, Requests, Simulation};
 
 /// Ghost pools: each is told the requests of a live run and keeps its own books, without a byte of
@@ -12,7 +15,9 @@ use crate::{Opt, PoolSize, ReplayError, Requests, Simulation};
 ///
 /// It is an [`EventSink`]: an engine tells it what it tells its own pool. The ghosts' sizes are
 /// fixed when the engine attaches it. A ghost sees the requests alone, so it counts as if every
-/// read succeeded and nothing was read ahead. `opt` cannot be counted before the end: for it the
+/// read succeeded and nothing was read ahead. What the engine swept goes by outside of the ghosts'
+/// pools, too, and what it then admitted is offered to their policies, except to `opt`, which only
+/// demands. `opt` cannot be counted before the end: for it the
 /// requests are kept (about 6 bytes a lookup) and replayed when it is asked for.
 ///
 /// ```
@@ -43,6 +48,10 @@ pub struct Shadows {
     requests: Option<Requests>,
     counted_from: usize,
     demand: Demand,
+    /// The running prefill pass, and what was routed last in it: the next event says whether it
+    /// was swept.
+    step: Option<StepEvent>,
+    pending: Option<(RoutingEvent, usize)>,
     rejected: u64,
 }
 
@@ -126,7 +135,8 @@ impl Shadows {
     ///
     /// # Errors
     /// [`ReplayError::Pool`] when the requests cannot be replayed for `opt`.
-    pub fn reports(&self) -> Result<Vec<ShadowReport<'_>>, ReplayError> {
+    pub fn reports(&mut self) -> Result<Vec<ShadowReport<'_>>, ReplayError> {
+        self.settle(false);
         let report = |ghost: &'_ Ghost| -> Result<PoolCounters, ReplayError> {
             Ok(match (&ghost.books, &self.requests) {
                 (Books::Live(live), _) => *live.0.counters(),
@@ -148,11 +158,37 @@ impl Shadows {
 
     /// Counts from zero again; what the ghosts hold stays.
     pub fn reset_counters(&mut self) {
+        self.settle(false);
         self.counted_from = self.requests.as_ref().map_or(0, |requests| requests.passes().len());
         for ghost in &mut self.ghosts {
             if let Books::Live(live) = &mut ghost.books {
                 live.0.reset_counters();
             }
+        }
+    }
+
+    /// Counts what was routed last, now that it is known whether it was swept.
+    fn settle(&mut self, swept: bool) {
+        let Some((routing, top_k)) = self.pending.take() else { return };
+        let Some(step) = self.step.take() else { return };
+        if let Some(routing) = routing.routing(&step.step(), top_k) {
+            self.route(&routing, swept);
+        }
+        self.step = Some(step);
+    }
+
+    fn route(&mut self, routing: &Routing<'_>, swept: bool) {
+        if swept {
+            self.ghosts.iter_mut().for_each(|ghost| ghost.attempt(|pool, _| pool.routing(routing)));
+            return;
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.on_routing(routing);
+        }
+        self.demand.read(routing);
+        let demand = (self.demand.experts(), self.demand.counts());
+        for ghost in &mut self.ghosts {
+            ghost.attempt(|pool, calls| calls.visit::<false, _>(pool, routing, demand, |_, _| {}));
         }
     }
 
@@ -192,6 +228,8 @@ impl EventSink for Shadows {
     }
 
     fn on_step(&mut self, step: &Step<'_>) {
+        self.settle(false);
+        self.step = (step.phase != Phase::Decode).then(|| step.into());
         if let Some(requests) = &mut self.requests {
             requests.on_step(step);
         }
@@ -201,6 +239,7 @@ impl EventSink for Shadows {
     }
 
     fn on_routing(&mut self, routing: &Routing<'_>) {
+        self.settle(false);
         let known = |geometry: &Geometry| {
             routing.ids().iter().all(|id| geometry.index(routing.key(*id)).is_some())
         };
@@ -208,18 +247,40 @@ impl EventSink for Shadows {
             self.rejected += 1;
             return;
         }
-        if let Some(requests) = &mut self.requests {
-            requests.on_routing(routing);
+        let same = |step: &StepEvent| step.tokens.len() == routing.rows();
+        if self.step.as_ref().is_some_and(same) {
+            let top_k = routing.ids().len() / routing.rows().max(1);
+            self.pending = Some((routing.into(), top_k));
+        } else {
+            self.route(routing, false);
         }
-        self.demand.read(routing);
-        let demand = (self.demand.experts(), self.demand.counts());
-        for ghost in &mut self.ghosts {
-            ghost.attempt(|pool, calls| calls.visit::<false, _>(pool, routing, demand, |_, _| {}));
+    }
+
+    fn on_outcome(&mut self, outcome: &Outcome) {
+        self.settle(matches!(outcome, Outcome::Swept { .. }));
+        if let Outcome::Admitted { key, origin, .. } | Outcome::NotAdmitted { key, origin } =
+            *outcome
+        {
+            self.ghosts.iter_mut().for_each(|ghost| ghost.admit(key, origin));
         }
     }
 }
 
 impl Ghost {
+    /// Offers a record that nobody demanded.
+    fn admit(&mut self, key: ExpertKey, origin: Origin) {
+        self.attempt(|pool, _| match pool.claim(key, origin) {
+            Ok(claim) => pool.publish(claim),
+            Err(
+                CacheError::Resident { .. }
+                | CacheError::Claimed { .. }
+                | CacheError::NotAdmitted { .. }
+                | CacheError::Exhausted { .. },
+            ) => Ok(()),
+            Err(error) => Err(error),
+        });
+    }
+
     /// Runs `f` unless the ghost has stopped; it stops at the first error.
     fn attempt(&mut self, f: impl FnOnce(&mut SlotPool, &mut Calls) -> Result<(), CacheError>) {
         if let (Books::Live(live), None) = (&mut self.books, &self.fault) {

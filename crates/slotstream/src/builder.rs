@@ -12,7 +12,7 @@ use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
 };
-use slotstream_experts::StreamingExperts;
+use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_io::{Checked, ChecksumTable, DirectOptions, LaneQueue, ReaderChoice, ReaderKind};
 use slotstream_kernels::Cpu;
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
@@ -59,7 +59,8 @@ pub struct EngineBuilder {
     device: DeviceKind,
     lanes: usize,
     threads: usize,
-    chunk: usize,
+    chunk: Option<usize>,
+    sweep: PrefillSweep,
     context: Option<usize>,
     rollback_rows: usize,
     logit_rows: usize,
@@ -82,8 +83,10 @@ impl std::fmt::Debug for EngineBuilder {
 
 /// Longest context when none is asked for.
 const DEFAULT_CONTEXT: usize = 4096;
-/// Most rows of a prefill pass when nothing else is asked for.
+/// Most rows of a prefill pass when nothing else is asked for: of one that goes through the pool,
+/// and of one that is swept, which reads less the more rows there are.
 const DEFAULT_CHUNK: usize = 64;
+const DEFAULT_SWEPT_CHUNK: usize = 512;
 /// Most lanes and threads: beyond this a number is a mistake.
 const MOST: usize = 1024;
 
@@ -104,7 +107,8 @@ impl EngineBuilder {
             device: DeviceKind::Cpu,
             lanes: 8,
             threads: cores,
-            chunk: DEFAULT_CHUNK,
+            chunk: None,
+            sweep: PrefillSweep::Auto,
             context: None,
             rollback_rows: 0,
             logit_rows: 1,
@@ -217,10 +221,19 @@ impl EngineBuilder {
         self
     }
 
-    /// Most tokens of a prefill pass; the default is 64. Changes time and memory, never a token.
+    /// Most tokens of a prefill pass; the default is 512, or 64 where passes are not swept. Changes
+    /// time and memory, never a token.
     #[must_use]
     pub const fn chunk(mut self, chunk: usize) -> Self {
-        self.chunk = chunk;
+        self.chunk = Some(chunk);
+        self
+    }
+
+    /// From how many rows on a prefill pass reads its experts outside of the pool, one after
+    /// another; the default is [`PrefillSweep::Auto`]. Changes time and memory, never a token.
+    #[must_use]
+    pub const fn prefill_sweep(mut self, sweep: PrefillSweep) -> Self {
+        self.sweep = sweep;
         self
     }
 
@@ -292,7 +305,8 @@ impl EngineBuilder {
             });
         }
         range("threads", self.threads, 1, MOST, "1 to 1024")?;
-        range("chunk", self.chunk, 1, 1 << 16, "1 to 65536")?;
+        range("chunk", self.chunk.unwrap_or(1), 1, 1 << 16, "1 to 65536")?;
+        range("prefill sweep", self.sweep.rows().unwrap_or(1), 1, 1 << 16, "1 to 65536")?;
         range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
         range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
@@ -301,6 +315,13 @@ impl EngineBuilder {
             return Err(Error::Device { device: "metal", why });
         }
         Ok(())
+    }
+
+    /// Most rows of a pass of at most `context` tokens.
+    fn chunk_for(&self, context: usize) -> usize {
+        let swept = self.sweep.rows().is_some();
+        let default = if swept { DEFAULT_SWEPT_CHUNK } else { DEFAULT_CHUNK };
+        self.chunk.unwrap_or(default).min(context)
     }
 
     fn context_for(&self, checkpoint: &Checkpoint) -> Result<usize, Error> {
@@ -385,7 +406,9 @@ impl EngineBuilder {
             sizing: self.sizing,
             context,
             sessions: 1,
-            chunk: self.chunk,
+            chunk: self.chunk_for(context),
+            sweep: self.sweep,
+            lanes: self.lanes,
             rollback_rows: self.rollback_rows,
             logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
@@ -408,6 +431,7 @@ impl EngineBuilder {
         self.check()?;
         let checkpoint = Arc::new(Checkpoint::open(&self.folder)?);
         let context = self.context_for(&checkpoint)?;
+        let chunk = self.chunk_for(context);
         // Before the plan, which counts what the process already holds: a vocabulary of 248,320
         // entries is more than a margin.
         #[cfg(feature = "text")]
@@ -444,7 +468,8 @@ impl EngineBuilder {
         let layout = checkpoint.record_layout().clone();
         let mut experts = StreamingExperts::builder(checkpoint.geometry(), layout, plan.slots)
             .with_policy(self.policy)
-            .with_forecaster(self.forecaster);
+            .with_forecaster(self.forecaster)
+            .with_sweep(self.sweep);
         for sink in self.sinks {
             experts = experts.with_sink(sink);
         }
@@ -474,7 +499,8 @@ impl EngineBuilder {
             mode,
             mirror,
             context,
-            chunk: self.chunk,
+            chunk,
+            sweep: self.sweep,
             rollback_rows: self.rollback_rows,
             logit_rows: self.logit_rows,
             lanes: self.lanes,

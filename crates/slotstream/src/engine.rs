@@ -9,7 +9,7 @@ use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
 use slotstream_core::{PassId, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId};
-use slotstream_experts::StreamingExperts;
+use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_ngram::NgramStore;
 use slotstream_qwen::QwenModel;
 
@@ -37,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) mirror: Option<Mirror>,
     pub(crate) context: usize,
     pub(crate) chunk: usize,
+    pub(crate) sweep: PrefillSweep,
     pub(crate) rollback_rows: usize,
     pub(crate) logit_rows: usize,
     pub(crate) lanes: usize,
@@ -187,6 +188,22 @@ impl Engine {
     #[must_use]
     pub fn chunk(&self) -> usize {
         self.0.chunk
+    }
+
+    /// When a prefill pass is swept.
+    #[must_use]
+    pub fn prefill_sweep(&self) -> PrefillSweep {
+        self.0.sweep
+    }
+
+    /// Rows of the next pass where `left` tokens wait: as many as fit. Passes that could be swept
+    /// are alike, so that no small one is left for the pool.
+    pub(crate) fn pass_rows(&self, left: usize) -> usize {
+        let chunk = self.0.chunk.max(1);
+        match self.0.sweep.rows() {
+            Some(rows) if rows <= chunk => left.div_ceil(left.div_ceil(chunk).max(1)),
+            _ => left.min(chunk),
+        }
     }
 
     /// Time that [`EngineBuilder::build`] took.

@@ -77,5 +77,6 @@ pub use metrics::{Metrics, PhaseMetrics};
 pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
+pub use slotstream_experts::PrefillSweep;
 #[cfg(feature = "text")]
 pub use text_parts::{TextIter, TextOptions, TextParts, TextPiece};

@@ -37,6 +37,23 @@ pub struct PhaseMetrics {
     pub read_time: Duration,
     /// Predictions of the forecaster.
     pub predictions: u64,
+    /// Layers whose experts were read outside of the pool; their lookups are neither hits nor
+    /// misses.
+    pub sweeps: u64,
+    /// Records that sweeps read.
+    pub swept_records: u64,
+    /// Records that sweeps found in the pool.
+    pub swept_resident: u64,
+    /// Reads of sweeps.
+    pub sweep_runs: u64,
+    /// Bytes of these reads, small gaps between records included.
+    pub sweep_bytes: u64,
+    /// The longest read of a sweep that the engine has made so far, in bytes.
+    pub longest_run: u64,
+    /// Records that were admitted to the pool at the end of a prompt.
+    pub hot_admitted: u64,
+    /// Records that the policy did not admit.
+    pub hot_refused: u64,
 }
 
 impl PhaseMetrics {
@@ -73,6 +90,14 @@ impl PhaseMetrics {
         self.bytes_issued += other.bytes_issued;
         self.read_time += other.read_time;
         self.predictions += other.predictions;
+        self.sweeps += other.sweeps;
+        self.swept_records += other.swept_records;
+        self.swept_resident += other.swept_resident;
+        self.sweep_runs += other.sweep_runs;
+        self.sweep_bytes += other.sweep_bytes;
+        self.longest_run = self.longest_run.max(other.longest_run);
+        self.hot_admitted += other.hot_admitted;
+        self.hot_refused += other.hot_refused;
     }
 }
 
@@ -149,6 +174,10 @@ impl Reading {
             let sum = |reading: &Self| phases(reading).iter().map(field).sum::<u64>();
             sum(self).saturating_sub(sum(earlier))
         };
+        let experts = |field: fn(&ExpertMetrics) -> u64| {
+            field(&self.experts).saturating_sub(field(&earlier.experts))
+        };
+        let sweeps = experts(|e| e.sweeps);
         let ngram_wait = |reading: &Self| reading.ngram.map_or(Duration::ZERO, |n| n.wait);
         PhaseMetrics {
             passes: 1,
@@ -164,7 +193,15 @@ impl Reading {
             bytes_read: queue.bytes_read,
             bytes_issued: queue.bytes_issued,
             read_time: queue.busy,
-            predictions: self.experts.predictions.saturating_sub(earlier.experts.predictions),
+            predictions: experts(|e| e.predictions),
+            sweeps,
+            swept_records: experts(|e| e.swept_records),
+            swept_resident: experts(|e| e.swept_resident),
+            sweep_runs: experts(|e| e.sweep_runs),
+            sweep_bytes: experts(|e| e.sweep_bytes),
+            longest_run: if sweeps > 0 { self.experts.longest_run } else { 0 },
+            hot_admitted: experts(|e| e.hot_admitted),
+            hot_refused: experts(|e| e.hot_refused),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use slotstream_checkpoint::{Checkpoint, Dtype, LayerType, TextConfig};
+use slotstream_experts::PrefillSweep;
 use slotstream_qwen::State;
 
 use crate::Error;
@@ -22,6 +23,10 @@ pub struct PlanRequest {
     pub sessions: usize,
     /// Most rows of a prefill pass.
     pub chunk: usize,
+    /// When a prefill pass is swept.
+    pub sweep: PrefillSweep,
+    /// Threads that read.
+    pub lanes: usize,
     /// Rows that a session can undo.
     pub rollback_rows: usize,
     /// Most rows whose logits are alive at once.
@@ -72,8 +77,8 @@ pub struct PlanRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPlan {
-    /// The rows, zero ones too: pool, fixed, prefill workspace, draft head, lookahead, retained
-    /// state, margin.
+    /// The rows, zero ones too: pool, fixed, prefill workspace, sweep staging, draft head,
+    /// lookahead, retained state, margin.
     pub rows: Vec<PlanRow>,
     /// Slots of the pool.
     pub slots: usize,
@@ -155,6 +160,8 @@ impl MemoryPlan {
         });
         let more = request.reader_bytes + request.policy_bytes;
         let fixed = request.process_bytes + dense + ngram + more;
+        let (geometry, layout) = (checkpoint.geometry(), checkpoint.record_layout());
+        let staging = request.sweep.planned_bytes(layout, &geometry, request.lanes);
         let state = State::planned_bytes(config, request.context, request.rollback_rows);
         let each = state.context + state.fixed + state.ring;
         let row = |name, bytes, what: String| PlanRow { name, bytes, what };
@@ -178,6 +185,7 @@ impl MemoryPlan {
                         request.chunk, request.logit_rows
                     ),
                 ),
+                row("sweep staging", staging, sweep_row(request)),
                 row("draft head", 0, "not loaded".into()),
                 row("lookahead", 0, "no speculative reads".into()),
                 row(
@@ -216,6 +224,12 @@ impl fmt::Display for MemoryPlan {
         }
         write!(f, "{:<18} {:>15}", "planned peak", self.total_bytes())
     }
+}
+
+fn sweep_row(request: &PlanRequest) -> String {
+    request.sweep.rows().map_or("prefill passes go through the pool".into(), |rows| {
+        format!("blocks of experts of a pass from {rows} rows on, {} reads at once", request.lanes)
+    })
 }
 
 /// Bytes of the dense weights once loaded: small float tensors become f32.

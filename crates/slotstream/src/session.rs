@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use slotstream_core::{CancelToken, ErrorKind, Phase, SessionId, Step};
+use slotstream_experts::{PassHints, PromptPass};
 use slotstream_qwen::{Logits, Pass, State};
 
 use crate::sampling::{Sampler, SamplingParams};
@@ -213,9 +214,11 @@ impl Session {
         }
         let first = seen;
         while seen < total {
-            let end = (seen + self.engine.0.chunk).min(total);
-            let wanted = if end == total { Logits::Last } else { Logits::None };
-            if let Some(logits) = self.run(seen, end, wanted)? {
+            let end = seen + self.engine.pass_rows(total - seen);
+            let last = end == total;
+            let wanted = if last { Logits::Last } else { Logits::None };
+            let prompt = Some(PromptPass { first: seen == first, last });
+            if let Some(logits) = self.run(seen, end, wanted, prompt)? {
                 self.logits = logits;
                 self.logits_at = total;
             }
@@ -227,7 +230,13 @@ impl Session {
 
     /// Takes a turn and runs `tokens[start..end]`; finite logits of the rows asked for, on the
     /// host.
-    fn run(&mut self, start: usize, end: usize, logits: Logits) -> Result<Option<Vec<f32>>, Error> {
+    fn run(
+        &mut self,
+        start: usize,
+        end: usize,
+        logits: Logits,
+        prompt: Option<PromptPass>,
+    ) -> Result<Option<Vec<f32>>, Error> {
         let inner = &self.engine.0;
         let decode = end - start == 1 && start >= self.prompt_end;
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
@@ -245,6 +254,9 @@ impl Session {
         let _span = tracing::debug_span!("pass", position = start, rows = end - start).entered();
         let pass = Pass::new(step).with_logits(logits).with_cancel(&self.cancel);
         let crate::engine::Runtime { experts, ngram, .. } = &mut *runtime;
+        let mut hints = PassHints::new().with_cancel(self.cancel.clone());
+        hints.prompt = prompt.filter(|_| !decode);
+        experts.hint(hints);
         let output = inner.model.forward(&mut self.state, &pass, experts, ngram.as_mut());
         let metrics = runtime.read_counters().since(&before, end - start, begun.elapsed());
         runtime.set_busy(false);

@@ -104,6 +104,7 @@ impl Report {
             ("io wait", format!("{:.3} s in all, {wait} of decoding", self.io_wait_s)),
             ("read rate", rate(self.read_gb_s, "GB/s")),
         ];
+        rows.extend(self.prefill.sweep_row());
         rows.extend(shadows::rows(&self.shadows, self.decode.is_empty()));
         rows.extend(self.engine.rows());
         let cached = self.engine.reader_mode == "buffered";

@@ -83,6 +83,21 @@ fn golden_tokens_at_the_floor_and_at_30_percent() {
         assert_eq!(ids(&object), greedy, "{own:?}");
         assert_eq!(object["prompt_tokens"], 96);
     }
+    for (rows, chunk, sweeps) in [("off", "96", 0), ("auto", "96", 12), ("30", "48", 24)] {
+        let own = ["--prefill-sweep", rows, "--chunk", chunk];
+        let object = generated(&[&common[..], &own].concat());
+        assert_eq!(ids(&object), greedy, "{own:?}");
+        let count = |name: &str| object["prefill"][name].as_u64().expect("a count");
+        assert_eq!(count("sweeps"), sweeps, "{own:?}");
+        assert_eq!(count("sweep_runs") > 0, sweeps > 0);
+        assert!(count("sweep_bytes") <= count("bytes_read"));
+        assert_eq!(count("hot_admitted") > 0, sweeps > 0);
+        assert_eq!(count("hits") + count("misses") > 0, sweeps == 0);
+        assert_eq!(object["prefill_sweep"].is_null(), rows == "off");
+    }
+    let (text, result) = output(run, &[&common[..5], &["--stats", "text"]].concat());
+    assert!(matches!(result, Ok(Ended::Done)));
+    assert!(text.contains("swept") && text.contains("12 layers: "), "{text}");
 }
 
 #[test]
@@ -406,6 +421,8 @@ fn every_mistake_is_named() {
         (&["--lanes", "0"], "lanes = 0"),
         (&["--threads", "0"], "threads = 0"),
         (&["--chunk", "0"], "chunk = 0"),
+        (&["--prefill-sweep", "0"], "expected auto, off or a number of rows"),
+        (&["--prefill-sweep", "99999"], "prefill sweep = 99999"),
         (&["--norms", "both"], "`raw` or `folded`"),
         (&["--temperature", "-1"], "temperature"),
         (&["--temperature", "nan"], "temperature"),

@@ -127,3 +127,46 @@ fn a_panic_while_records_land_loses_none_of_them() {
         assert_eq!(rig.take_seen(), [0, 2]);
     });
 }
+
+#[test]
+fn a_swept_record_is_computed_whole_and_leaves_no_trace() {
+    explore(4, 1000, || {
+        let mut rig = Rig::sweeping(1, 2);
+        rig.demand(&[3]).expect("a lawful demand");
+        rig.compute().expect("its record is read");
+        assert_eq!(rig.take_seen(), [3]);
+        rig.experts.end_pass();
+        rig.assert_sound();
+        assert!(!rig.is_resident(3));
+    });
+}
+
+/// By the time a sweep fails every read of it has ended, so its memory can be lent again.
+#[test]
+fn a_failed_sweep_is_joined() {
+    explore(4, 1000, || {
+        let mut rig = Rig::sweeping(1, 2);
+        rig.lanes.failing.lock().expect("one at a time").extend([16 + 5, 16 + 2]);
+        rig.demand(&[1]).expect("a lawful demand");
+        let error = rig.compute().expect_err("it fails");
+        assert_eq!(error.kind(), ErrorKind::Transient);
+        assert!(rig.take_seen().is_empty());
+        rig.experts.end_pass();
+        rig.assert_sound();
+        rig.lanes.failing.lock().expect("one at a time").clear();
+        rig.pass_at_once(&[1]);
+        assert_eq!(rig.take_seen(), [1]);
+    });
+}
+
+#[test]
+fn a_sweep_that_is_not_computed_is_joined() {
+    explore(4, 1000, || {
+        let mut rig = Rig::sweeping(1, 2);
+        rig.demand(&[2]).expect("a lawful demand");
+        rig.experts.end_pass();
+        rig.assert_sound();
+        rig.pass_at_once(&[2]);
+        assert_eq!(rig.take_seen(), [2]);
+    });
+}

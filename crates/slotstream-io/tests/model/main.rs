@@ -53,20 +53,24 @@ macro_rules! under_test {
 
 under_test! {
     arena = "../../../slotstream-candle/src/arena.rs";
+    builder = "../../../slotstream-experts/src/builder.rs";
     contract = "../../../slotstream-candle/src/provider.rs";
     error = "../../../slotstream-experts/src/error.rs";
     index = "../../../slotstream-experts/src/index.rs";
     landing = "../../../slotstream-experts/src/landing.rs";
     metrics = "../../../slotstream-experts/src/metrics.rs";
+    prompt = "../../../slotstream-experts/src/prompt.rs";
     provider = "../../../slotstream-experts/src/provider.rs";
     route = "../../../slotstream-experts/src/route.rs";
+    runs = "../../../slotstream-experts/src/runs.rs";
     sinks = "../../../slotstream-experts/src/sinks.rs";
     slab = "../../../slotstream-candle/src/slab.rs";
+    sweep = "../../../slotstream-experts/src/sweep.rs";
 }
 
 #[cfg(loom)]
 pub(crate) use self::{
-    arena::{PieceLease, Reading, SlotArena, SlotLease},
+    arena::{PieceLease, Reading, RunLease, SlotArena, SlotLease},
     contract::ExpertProvider,
     error::ExpertsError,
     index::RecordIndex,

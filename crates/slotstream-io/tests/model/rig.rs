@@ -13,6 +13,7 @@ use slotstream_core::{
 };
 
 use crate::provider::StreamingExperts;
+use crate::sweep::PrefillSweep;
 use crate::{Error, ExpertProvider, Ops, Reading, RecordIndex, SlotRows, Tensor};
 
 pub(crate) fn layout() -> RecordLayout {
@@ -157,16 +158,28 @@ pub(crate) struct Rig {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) checks: Arc<Checks>,
     pass: u64,
+    phase: Phase,
 }
 
 impl Rig {
     pub(crate) fn new(top_k: u16, slots: usize) -> Self {
+        Self::of(top_k, slots, PrefillSweep::Off)
+    }
+
+    /// Every pass is swept.
+    pub(crate) fn sweeping(top_k: u16, slots: usize) -> Self {
+        Self::of(top_k, slots, PrefillSweep::Rows(1))
+    }
+
+    fn of(top_k: u16, slots: usize, sweep: PrefillSweep) -> Self {
         let geometry = Geometry::new(1, 4, top_k).expect("legal");
         let (lanes, checks) = (Arc::new(Lanes::default()), Arc::new(Checks::default()));
+        let phase = if sweep.rows().is_some() { Phase::Prefill } else { Phase::Decode };
         let experts = StreamingExperts::builder(geometry, layout(), slots)
+            .with_sweep(sweep)
             .build(Arc::new(Index(geometry)), lanes.clone(), checks.clone())
             .expect("small");
-        Self { experts, lanes, checks, pass: 0 }
+        Self { experts, lanes, checks, pass: 0, phase }
     }
 
     /// A pass of one row that chooses `ids`, up to the demand of its layer.
@@ -174,7 +187,7 @@ impl Rig {
         self.pass += 1;
         let step = Step {
             pass: PassId::new(self.pass),
-            phase: Phase::Decode,
+            phase: self.phase,
             session: SessionId::new(0),
             position: self.pass,
             tokens: &[0],

@@ -21,6 +21,7 @@ const REFUSED: u8 = FIRST + 10;
 const ENDED: u8 = FIRST + 11;
 const CLEARED: u8 = FIRST + 12;
 const COUNTERS_RESET: u8 = FIRST + 13;
+const NOT_ADMITTED: u8 = FIRST + 14;
 
 /// By number in the file.
 const ORIGINS: [Origin; 4] =
@@ -84,6 +85,11 @@ pub(super) fn encode(out: &mut Vec<u8>, outcome: &Outcome) -> bool {
             out.put_u8(ENDED);
             out.put_u16(layer.get());
             out.put_u32(u32::try_from(waves).unwrap_or(u32::MAX));
+        }
+        Outcome::NotAdmitted { key, origin } => {
+            out.put_u8(NOT_ADMITTED);
+            put_key(out, key);
+            return put_origin(out, origin);
         }
         Outcome::Cleared => out.put_u8(CLEARED),
         Outcome::CountersReset => out.put_u8(COUNTERS_RESET),
@@ -161,8 +167,9 @@ pub(super) fn decode(
         }
         CLEARED => Outcome::Cleared,
         COUNTERS_RESET => Outcome::CountersReset,
+        NOT_ADMITTED => Outcome::NotAdmitted { key: key(read, geometry)?, origin: origin(read)? },
         _ => {
-            let expected = format!("1 to 3, or {FIRST} to {COUNTERS_RESET}");
+            let expected = format!("1 to 3, or {FIRST} to {NOT_ADMITTED}");
             return Cursor::bad(at, "event tag", expected, tag.to_string());
         }
     })

@@ -50,7 +50,7 @@ impl Session {
         let rows = self.engine.0.logit_rows.min(self.engine.0.chunk).max(1);
         for start in (begin..self.tokens.len()).step_by(rows) {
             let end = (start + rows).min(self.tokens.len());
-            if let Some(logits) = self.run(start, end, Logits::All)? {
+            if let Some(logits) = self.run(start, end, Logits::All, None)? {
                 self.score_rows(&logits, start, &mut values)?;
             }
         }

@@ -8,7 +8,9 @@ use slotstream::checkpoint::container::{ContainerKind, Repack};
 use slotstream::core::{Alignment, ErrorKind, ExpertIdx, ExpertKey, LayerIdx};
 use slotstream::experts::RecordIndex;
 use slotstream::io::{ReaderKind, open_reader};
-use slotstream::{CheckpointIndex, ContainerChoice, Engine, EngineBuilder, Error, Sizing};
+use slotstream::{
+    CheckpointIndex, ContainerChoice, Engine, EngineBuilder, Error, PrefillSweep, Sizing,
+};
 use slotstream_testkit::reader::{FaultyReader, Schedule};
 
 use crate::rig::{
@@ -49,6 +51,10 @@ fn containers_and_readers_change_no_token() {
                 let engine = within(builder().reader(*kind).sizing(sizing), folder.path());
                 assert_eq!(tokens(engine), expected, "{kinds:?} {kind} {sizing:?}");
             }
+            // Runs of neighbouring records.
+            let engine =
+                within(builder().reader(*kind).prefill_sweep(PrefillSweep::Rows(8)), folder.path());
+            assert_eq!(tokens(engine), expected, "{kinds:?} {kind} swept");
         }
         // Without a cache every row is read.
         let engine = within(builder().ngram_cache_rows(0).lanes(1), folder.path());
@@ -66,8 +72,8 @@ fn containers_and_readers_change_no_token() {
 fn a_record_is_one_read() {
     let folder = repacked(&tiny_model(), &ContainerKind::ALL, false);
     let counts = |builder: EngineBuilder| {
-        let engine =
-            builder.ngram_cache_rows(0).sizing(Sizing::Share(0.3)).build().expect("builds");
+        let builder = builder.prefill_sweep(PrefillSweep::Off).sizing(Sizing::Share(0.3));
+        let engine = builder.ngram_cache_rows(0).build().expect("builds");
         let mut session = session(&engine);
         greedy(&mut session, &golden("p1.input_ids"), TOKENS);
         let total = session.metrics().total();
@@ -133,7 +139,8 @@ fn every_failed_read_names_the_record_or_the_row() {
         tell.send(std::sync::Arc::clone(&reader))?;
         Ok(reader as std::sync::Arc<dyn slotstream::core::RecordReader>)
     };
-    let builder = within(builder().sizing(Sizing::Slots(40)), folder.path());
+    let builder = builder().sizing(Sizing::Slots(40)).prefill_sweep(PrefillSweep::Off);
+    let builder = within(builder, folder.path());
     let builder = builder.open_reader(Box::new(open)).ngram_cache_rows(0);
     let engine = builder.build().expect("builds");
     let reader = hear.recv().expect("opened");

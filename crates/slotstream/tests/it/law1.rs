@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slotstream::cache::{DEFAULT_POLICY, parse_policy, policy_names};
 use slotstream::io::ReaderKind;
 use slotstream::ops::HostOps;
-use slotstream::{EngineBuilder, Sizing};
+use slotstream::{EngineBuilder, PrefillSweep, Sizing};
 use slotstream_replay::{Shadows, Shared, all_policies};
 
 use crate::rig::{builder, chain, golden, greedy, session};
@@ -63,9 +63,14 @@ fn shadows_of_every_policy() {
         }
     });
     let slots = Sizing::Slots(150);
-    let engine = builder().sizing(slots).sink(Box::new(shadows.clone())).build().expect("builds");
-    let tokens = greedy(&mut session(&engine), &golden("p1.input_ids"), TOKENS);
+    // One pass of the prompt is swept, and then the pool has what was admitted.
+    let engine = builder().sizing(slots).prefill_sweep(PrefillSweep::Rows(20));
+    let engine = engine.sink(Box::new(shadows.clone())).build().expect("builds");
+    let mut session = session(&engine);
+    let tokens = greedy(&mut session, &golden("p1.input_ids"), TOKENS);
     assert_eq!(tokens, expected());
+    assert!(session.metrics().prefill.hot_admitted > 0);
+    session.prefill(&[1, 2, 3]).expect("runs, below the threshold");
     let counters = engine.inspect(|experts| *experts.pool().counters());
     shadows.with(|shadows| {
         let reports = shadows.reports().expect("replays");
@@ -107,7 +112,8 @@ fn rollback_rings_change_nothing() {
 
 #[test]
 fn the_floor_pool_runs_in_waves() {
-    let engine = builder().sizing(Sizing::Slots(18)).chunk(96).build().expect("builds");
+    let engine = builder().sizing(Sizing::Slots(18)).chunk(96).prefill_sweep(PrefillSweep::Off);
+    let engine = engine.build().expect("builds");
     greedy(&mut session(&engine), &golden("p1.input_ids"), 2);
     assert!(
         engine.inspect(|experts| experts.metrics().waves) > 0,

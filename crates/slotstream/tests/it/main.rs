@@ -12,6 +12,7 @@ mod real_tokenizer;
 mod refusals;
 mod rig;
 mod sessions;
+mod sweep;
 #[cfg(feature = "text")]
 mod text;
 mod traces;

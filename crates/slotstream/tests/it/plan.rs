@@ -13,6 +13,7 @@ fn rows_are_all_there_and_add_up() {
         "pool",
         "fixed",
         "prefill workspace",
+        "sweep staging",
         "draft head",
         "lookahead",
         "retained state",

@@ -10,7 +10,7 @@ use slotstream::core::{
     Prediction, Probe, ProbeResults, Routing, SlotId, Step, Tap,
 };
 use slotstream::io::{ReaderKind, open_reader};
-use slotstream::{Engine, EngineBuilder, Session, SessionOptions, Sizing};
+use slotstream::{Engine, EngineBuilder, PrefillSweep, Session, SessionOptions, Sizing};
 use slotstream_replay::{
     Event, ExactReplay, Modelled, PoolEnd, Requests, Shared, TraceOptions, TraceReader, TraceWriter,
 };
@@ -208,6 +208,32 @@ fn a_pool_that_was_emptied_after_a_panic() {
     let events = recording.assert_replays(&engine, "panics");
     let cleared = events.iter().filter(|e| matches!(e, Event::Outcome(Outcome::Cleared))).count();
     assert_eq!(cleared, 4);
+}
+
+#[test]
+fn sweeps_and_what_they_admit() {
+    let (prompt, want) = (random_golden("p17.input_ids"), random_golden("p17.greedy.ids"));
+    for policy in policies() {
+        let recording = Recording::new(false);
+        let own = parse_policy(&policy).expect("a listed name");
+        let slots = if needs_a_route(&policy) { 32 } else { 20 };
+        let builder = random_builder().sizing(Sizing::Slots(slots)).policy(own).chunk(9);
+        let builder = recording.of(builder.prefill_sweep(PrefillSweep::Rows(8)));
+        let engine = builder.build().expect("builds");
+        for _ in 0..3 {
+            assert_eq!(greedy(&mut session(&engine), &prompt, 6), want[..6], "{policy}");
+            // Below the threshold.
+            session(&engine).prefill(&prompt[..5]).expect("runs");
+        }
+        let metrics = engine.inspect(|experts| *experts.metrics());
+        let events = recording.assert_replays(&engine, &policy);
+        let count = |wanted: fn(&Event) -> bool| events.iter().filter(|e| wanted(e)).count() as u64;
+        let swept = count(|e| matches!(e, Event::Outcome(Outcome::Swept { .. })));
+        let admitted = count(|e| matches!(e, Event::Outcome(Outcome::Admitted { .. })));
+        assert_eq!((swept, admitted), (metrics.sweeps, metrics.hot_admitted), "{policy}");
+        assert_eq!(swept, 3 * 2 * 8, "{policy}");
+        assert!(admitted > 8, "{policy}: {admitted}");
+    }
 }
 
 #[test]

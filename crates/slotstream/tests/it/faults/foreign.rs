@@ -339,8 +339,9 @@ impl EvictionPolicy for Stubborn {
 
 #[test]
 fn an_unlawful_policy_is_named() {
-    let engine = builder().policy(Box::new(Stubborn)).sizing(Sizing::Slots(18)).build();
-    let engine = engine.expect("builds");
+    // A sweep asks for no victim while slots are free.
+    let engine = builder().policy(Box::new(Stubborn)).sizing(Sizing::Slots(18));
+    let engine = engine.prefill_sweep(slotstream::PrefillSweep::Off).build().expect("builds");
     let error = session(&engine).prefill(&golden("p1.input_ids")).expect_err("unlawful");
     assert_eq!(error.kind(), ErrorKind::Bug);
     assert!(chain(&error).contains("stubborn"), "{}", chain(&error));
