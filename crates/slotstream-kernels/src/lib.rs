@@ -30,6 +30,7 @@
 mod cpu;
 mod kernels;
 mod matrix;
+pub mod metal;
 pub mod reference;
 
 pub use cpu::{Cpu, CpuError, InstructionSet};
