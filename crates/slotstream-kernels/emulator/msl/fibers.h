@@ -2,8 +2,8 @@
 #pragma once
 
 namespace msl {
-// Where a thread is. `thread` counts within its threadgroup, whose threads all lie in x.
-struct Position { unsigned group[3], thread, simdgroup, lane, simdgroups; };
+// Where a thread is. `index` counts within its threadgroup, whose threads all lie in x.
+struct Position { unsigned group[3], index, simdgroup, lane, simdgroups; };
 extern thread_local Position here;
 // One for each thread: what it shows to its simdgroup.
 struct Cell { alignas(16) unsigned char bytes[16]; };

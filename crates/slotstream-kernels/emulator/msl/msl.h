@@ -30,12 +30,13 @@ MSL_VECTORS(ulong)
 #define threadgroup
 #endif
 #define thread
+#define INFINITY __builtin_inff()
 #define METAL_FUNC inline __attribute__((always_inline))
 
 namespace msl {
 template <class T> inline void put(T value) {
   static_assert(sizeof(T) <= 16, "an exchange cell has 16 bytes");
-  __builtin_memcpy(cells[here.thread].bytes, &value, sizeof value);
+  __builtin_memcpy(cells[here.index].bytes, &value, sizeof value);
 }
 template <class T> inline T get(uint lane) {
   T value;

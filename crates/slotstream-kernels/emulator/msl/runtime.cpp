@@ -59,7 +59,7 @@ enum { STACK = 64 * 1024 };
   std::_Exit(3);
 }
 static void wait(State state, unsigned site) {
-  Fiber& fiber = fibers[here.thread];
+  Fiber& fiber = fibers[here.index];
   fiber.state = state;
   fiber.site = site;
   msl_switch(&fiber.stack, scheduler);
@@ -69,8 +69,8 @@ void threadgroup_wait(unsigned site) { wait(State::Threadgroup, site); }
 void simdgroup_wait(unsigned site) { wait(State::Simdgroup, site); }
 static void entry() {
   current->body(*current);
-  fibers[here.thread].state = State::Done;
-  msl_switch(&fibers[here.thread].stack, scheduler);
+  fibers[here.index].state = State::Done;
+  msl_switch(&fibers[here.index].stack, scheduler);
   __builtin_trap();
 }
 static void prepare(Fiber& fiber, unsigned char* top) {

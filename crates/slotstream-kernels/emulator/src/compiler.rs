@@ -14,7 +14,7 @@ use crate::{EmulatorError, headers};
 const LEAST: u32 = 19;
 
 /// MSL 3.1 is C++14. Anything that clang warns of is an error.
-const LANGUAGE: [&str; 12] = [
+const LANGUAGE: [&str; 13] = [
     "-xc++",
     "-std=c++14",
     "-fno-exceptions",
@@ -27,6 +27,7 @@ const LANGUAGE: [&str; 12] = [
     "-Wdouble-promotion",
     "-Werror",
     "-Wno-unknown-attributes",
+    "-Wno-unused-const-variable",
 ];
 
 /// Every address and everything undefined ends the run. Multiplications and additions stay apart.
@@ -52,8 +53,12 @@ pub(crate) struct Compiler {
 impl Compiler {
     /// `$CLANGXX`, else the newest `clang++` there is.
     pub(crate) fn find(folder: &Path) -> Result<Self, EmulatorError> {
+        Self::among(candidates(), folder)
+    }
+
+    fn among(candidates: Vec<PathBuf>, folder: &Path) -> Result<Self, EmulatorError> {
         let mut tried = Vec::new();
-        for path in candidates() {
+        for path in candidates {
             match version(&path) {
                 Ok((major, version)) if major >= LEAST => {
                     headers::write(folder)?;
@@ -74,6 +79,8 @@ impl Compiler {
         let (name, source) = (library.name(), library.source());
         let text = self.preprocess(name, &source)?;
         let kernels = signature::kernels(&text)?;
+        // The attribute's name is also a macro's.
+        let source = source.replace("[[threadgroup(0)]]", "");
         let begin = format!("#include \"msl.h\"\nnamespace {name} {{\n#line 1 \"{name}.metal\"\n");
         let spaces = format!("{begin}{source}\n}}\n");
         let launchers = signature::launchers(name, &kernels);
@@ -189,5 +196,22 @@ fn version(path: &Path) -> Result<(u32, String), String> {
     match number.and_then(|number| number.parse().ok()) {
         Some(major) => Ok((major, text)),
         None => Err("says no version of clang".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_compiler_it_says_what_was_tried() {
+        let candidates = vec!["/nonexistent/clang++".into(), "/bin/true".into()];
+        let Err(error) = Compiler::among(candidates, Path::new("unused")) else {
+            panic!("neither is a compiler");
+        };
+        let text = error.to_string();
+        for part in ["/nonexistent/clang++: ", "/bin/true: says no version", "set CLANGXX"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

@@ -154,8 +154,7 @@ impl Emulator {
     /// Whether a plan binds what its kernel declares, within the buffers there are.
     fn check(&self, memory: &Memory, launch: &Dispatch<BufferId>) -> Result<(), EmulatorError> {
         let name = launch.kernel();
-        let wrong =
-            |what: String| Err(EmulatorError::Mismatch { kernel: name.to_owned(), what });
+        let wrong = |what: String| Err(EmulatorError::Mismatch { kernel: name.to_owned(), what });
         let Some(kernel) = self.kernels.get(name) else {
             return wrong("no library has this kernel".to_owned());
         };

@@ -125,7 +125,7 @@ fn parameter(text: &str) -> Option<Parameter> {
             "uint3{msl::here.group[0], msl::here.group[1], msl::here.group[2]}"
         }
         ("threadgroup_position_in_grid", "uint") => "msl::here.group[0]",
-        ("thread_index_in_threadgroup", "uint") => "msl::here.thread",
+        ("thread_index_in_threadgroup", "uint") => "msl::here.index",
         ("simdgroup_index_in_threadgroup", "uint") => "msl::here.simdgroup",
         ("thread_index_in_simdgroup", "uint") => "msl::here.lane",
         ("simdgroups_per_threadgroup", "uint") => "msl::here.simdgroups",
@@ -155,7 +155,10 @@ pub(crate) fn launchers(library: &str, kernels: &[Kernel]) -> String {
             .collect();
         let arguments = arguments.join(", ");
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "inline void launch_{name}(const msl::Call& call) {{ (void)call; {name}({arguments}); }}");
+        let _ = writeln!(
+            out,
+            "inline void launch_{name}(const msl::Call& call) {{ (void)call; {name}({arguments}); }}"
+        );
         let _ = writeln!(table, "  {{\"{name}\", {library}::launch_{name}, sizeof_{name}}},");
         let _ = writeln!(out, "constexpr unsigned long sizeof_{name} = {size};");
     }

@@ -80,14 +80,10 @@ pub fn affine_matmul<B: Clone>(
     w: &AffineView<B>,
     out: View<B>,
 ) -> Result<Dispatch<B>, PlanError> {
-    const MV: [[&str; 2]; 2] = [
-        ["affine_mv_f32_g32", "affine_mv_f32_g64"],
-        ["affine_mv_bf16_g32", "affine_mv_bf16_g64"],
-    ];
-    const MM: [[&str; 2]; 2] = [
-        ["affine_mm_f32_g32", "affine_mm_f32_g64"],
-        ["affine_mm_bf16_g32", "affine_mm_bf16_g64"],
-    ];
+    const MV: [[&str; 2]; 2] =
+        [["affine_mv_f32_g32", "affine_mv_f32_g64"], ["affine_mv_bf16_g32", "affine_mv_bf16_g64"]];
+    const MM: [[&str; 2]; 2] =
+        [["affine_mm_f32_g32", "affine_mm_f32_g64"], ["affine_mm_bf16_g32", "affine_mm_bf16_g64"]];
     let (n, k) = (w.rows, w.cols);
     let names = if m == 1 { MV } else { MM };
     let args = AffineArgs { m: count("rows", m)?, n: count("rows", n)?, k: count("columns", k)? };
@@ -100,11 +96,7 @@ pub fn affine_matmul<B: Clone>(
 }
 
 /// The launch of a product of one or of more rows.
-pub(super) fn matmul<B>(
-    plan: Dispatch<B>,
-    m: usize,
-    n: usize,
-) -> Result<Dispatch<B>, PlanError> {
+pub(super) fn matmul<B>(plan: Dispatch<B>, m: usize, n: usize) -> Result<Dispatch<B>, PlanError> {
     if m == 1 {
         return plan.launch([n.div_ceil(MV_ROWS), 1, 1], 64);
     }

@@ -1,11 +1,11 @@
 // Attention over selected tokens: a threadgroup takes SPLIT tokens of one query head, its simdgroups in
 // turn a token each, with a running maximum; the splits are merged by a second kernel.
-constant constexpr const uint SPLIT = 256;
-constant constexpr const uint SIMDGROUPS = 8;
+constant constexpr uint SPLIT = 256;
+constant constexpr uint SIMDGROUPS = 8;
 // Values of a head that a lane holds.
-constant constexpr const uint LANE_DIMS = 8;
+constant constexpr uint LANE_DIMS = 8;
 // What precedes the weighted sum of values in a partial result: maximum, sum of weights, tokens seen.
-constant constexpr const uint HEAD = 3;
+constant constexpr uint HEAD = 3;
 
 // The factor by which weights relative to the maximum `from` become relative to `to`.
 METAL_FUNC float rescale(float from, float to) { return from == to ? 1.0f : precise::exp(from - to); }

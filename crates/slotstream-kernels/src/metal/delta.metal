@@ -1,6 +1,6 @@
 // The gated delta rule: one threadgroup for each value head. A thread owns KEYS rows of one column of
 // the head's state; `parts` of them share a column. A step and a chunk are the same: rows one by one.
-constant constexpr const uint KEYS = 32;
+constant constexpr uint KEYS = 32;
 
 METAL_FUNC float softplus(float x) {
   // ln(1 + y) for small y, where 1 + y would lose it: y * ln(u) / (u - 1) with u = 1 + y rounded.

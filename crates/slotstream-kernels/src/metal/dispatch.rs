@@ -46,7 +46,11 @@ impl<B> View<B> {
             return Err(PlanError::Length { argument, wanted, got: self.len });
         }
         if !self.offset.is_multiple_of(size.min(8)) {
-            return Err(PlanError::Alignment { argument, offset: self.offset, wanted: size.min(8) });
+            return Err(PlanError::Alignment {
+                argument,
+                offset: self.offset,
+                wanted: size.min(8),
+            });
         }
         Ok(self)
     }

@@ -173,12 +173,7 @@ pub fn expert_mlp<B: Clone>(
 }
 
 /// Whether the lists stay within the arrays.
-fn check_lists(
-    lists: &ExpertJobs,
-    slots: usize,
-    m: usize,
-    places: usize,
-) -> Result<(), PlanError> {
+fn check_lists(lists: &ExpertJobs, slots: usize, m: usize, places: usize) -> Result<(), PlanError> {
     for job in lists.jobs.chunks_exact(3) {
         let parts = [("slots", slots), ("rows", m), ("places", places)];
         for (index, (what, len)) in job.iter().zip(parts) {

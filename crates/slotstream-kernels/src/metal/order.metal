@@ -9,7 +9,7 @@ METAL_FUNC uint order_key(float x) {
 }
 
 // Words of threadgroup memory that select_best needs.
-constant constexpr const uint SELECT_WORDS = 256 + 2 + 32;
+constant constexpr uint SELECT_WORDS = 256 + 2 + 32;
 
 // Finds the k best of n values, 1 <= k <= n, and hands each to `take(place, index)`, places ascending with
 // the index. Radix select of the k-th key, eight bits at a time, then a pass in order of the index.

@@ -42,7 +42,8 @@ pub fn ple_gate<B: Clone>(
     let cols = streams.saturating_mul(hidden);
     count("columns", cols)?;
     let all = m.saturating_mul(cols);
-    let args = PleArgs { streams: count("streams", streams)?, hidden: count("columns", hidden)?, eps };
+    let args =
+        PleArgs { streams: count("streams", streams)?, hidden: count("columns", hidden)?, eps };
     let views = views.clone();
     Dispatch::new(&PLE, "ple_gate")
         .input(views.h.floats("h", all)?)

@@ -8,7 +8,7 @@
 #include <metal_atomic>
 using namespace metal;
 
-constant constexpr const uint SIMD = 32;
+constant constexpr uint SIMD = 32;
 
 // An entry of a table of addresses. Records and pages lie in any of several buffers.
 struct Bytes { const device uchar* at; };

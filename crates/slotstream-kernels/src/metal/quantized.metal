@@ -3,10 +3,10 @@
 // not the cheaper split scale * (x . q) + bias * sum(x): infinities and NaN then come out the same.
 
 // Output rows of a simdgroup, and of a threadgroup of two simdgroups.
-constant constexpr const uint MV_ROWS = 4;
+constant constexpr uint MV_ROWS = 4;
 // A tile of a product of matrices: 32 rows of x, 32 rows of w, 32 columns of both at a time, by four
 // simdgroups of 2 x 2 simdgroup matrices each.
-constant constexpr const uint TILE = 32;
+constant constexpr uint TILE = 32;
 
 // Adds this lane's share of the products of x with up to MV_ROWS rows of w to `sums`.
 template <typename T, uint GROUP>

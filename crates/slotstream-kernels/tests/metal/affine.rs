@@ -48,12 +48,23 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     cases.push(not_a_number_in_the_weights());
-    cases.extend([rows(G32, 9, 32, &[8, 0, 8]), rows(G64, 7, 2560, &[6]), rows(G32, 3, 1120, &[2, 1])]);
+    cases.extend([
+        rows(G32, 9, 32, &[8, 0, 8]),
+        rows(G64, 7, 2560, &[6]),
+        rows(G32, 3, 1120, &[2, 1]),
+    ]);
     cases.push(far_rows());
     cases
 }
 
-fn product(format: AffineFormat, element: Element, m: usize, n: usize, k: usize, x: &[f32]) -> Case {
+fn product(
+    format: AffineFormat,
+    element: Element,
+    m: usize,
+    n: usize,
+    k: usize,
+    x: &[f32],
+) -> Case {
     let w = Affine::random(format, n, k);
     let name = format!("affine {format:?} {element:?} {m} x {n} x {k}");
     product_of(name, element, m, &w, x)

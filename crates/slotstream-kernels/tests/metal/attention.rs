@@ -19,10 +19,17 @@ fn attention() {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (heads, kv_heads, head_dim) in [(1, 1, 32), (4, 2, 64), (3, 1, 96), (2, 2, 256), (2, 1, 17)] {
+    for (heads, kv_heads, head_dim) in [(1, 1, 32), (4, 2, 64), (3, 1, 96), (2, 2, 256), (2, 1, 17)]
+    {
         for (m, position) in [(1, 0), (3, 9), (1, 600)] {
-            let shape =
-                AttentionShape { heads, kv_heads, head_dim, position, ratio: RATIO, budget_blocks: None };
+            let shape = AttentionShape {
+                heads,
+                kv_heads,
+                head_dim,
+                position,
+                ratio: RATIO,
+                budget_blocks: None,
+            };
             cases.push(attend(m, shape, &[], Odd::Nothing));
         }
     }
@@ -41,7 +48,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(attend(2, shape(7, 1), &[NONE, NONE], Odd::Nothing));
     cases.push(attend(1, shape(7, 0), &[], Odd::Nothing));
     // More than one split, the last of them empty for the second row.
-    let many: Vec<u32> = (0..150).map(|i| 2 * i).chain((0..150).map(|i| if i < 60 { i } else { NONE })).collect();
+    let many: Vec<u32> =
+        (0..150).map(|i| 2 * i).chain((0..150).map(|i| if i < 60 { i } else { NONE })).collect();
     cases.push(attend(2, shape(1300, 150), &many, Odd::Nothing));
     for odd in [Odd::Key(f32::NAN), Odd::Key(f32::INFINITY), Odd::Large, Odd::Far] {
         cases.push(attend(4, shape(9, 2), &selection, odd));

@@ -18,9 +18,14 @@ fn delta() {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (key_heads, value_heads, key_dim, value_dim) in
-        [(1, 1, 1, 1), (1, 3, 32, 32), (2, 4, 64, 96), (2, 2, 33, 31), (1, 2, 128, 128), (1, 1, 96, 256)]
-    {
+    for (key_heads, value_heads, key_dim, value_dim) in [
+        (1, 1, 1, 1),
+        (1, 3, 32, 32),
+        (2, 4, 64, 96),
+        (2, 2, 33, 31),
+        (1, 2, 128, 128),
+        (1, 1, 96, 256),
+    ] {
         for (m, sigmoid_gate) in [(1, true), (5, false)] {
             let shape =
                 DeltaShape { key_heads, value_heads, key_dim, value_dim, sigmoid_gate, eps: 1e-6 };

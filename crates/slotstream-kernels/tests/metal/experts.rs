@@ -23,7 +23,9 @@ fn experts() {
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     // Tokens, experts of each.
-    for (hidden, intermediate, format) in [(32, 32, G32), (64, 64, G64), (96, 32, G32), (128, 640, G64)] {
+    for (hidden, intermediate, format) in
+        [(32, 32, G32), (64, 64, G64), (96, 32, G32), (128, 640, G64)]
+    {
         for (m, chosen) in [(1, 1), (1, 3), (2, 3), (3, 10)] {
             let case = Routed { m, chosen, experts: 12, far: false, odd: None };
             cases.push(case.run(hidden, intermediate, format));
@@ -87,7 +89,8 @@ impl Routed {
         }
         let places = m * chosen + 1;
         let mut want = vec![f32::NAN; places * hidden];
-        let of = |e: usize| ExpertRows { record: &records[e], rows: &rows[e].0, places: &rows[e].1 };
+        let of =
+            |e: usize| ExpertRows { record: &records[e], rows: &rows[e].0, places: &rows[e].1 };
         let all: Vec<ExpertRows<'_>> = (0..experts).map(of).collect();
         Reference.expert_mlp(&layout, &x, &all, &mut want);
 

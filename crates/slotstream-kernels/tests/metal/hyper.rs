@@ -86,7 +86,11 @@ impl Mixer {
 
 fn scratch(case: &mut Case, m: usize, hidden: usize) -> HcScratch<BufferId> {
     let width = m * STREAMS * hidden;
-    HcScratch { normed: case.scratch(width), low: case.scratch(m * RANK), gates: case.scratch(width) }
+    HcScratch {
+        normed: case.scratch(width),
+        low: case.scratch(m * RANK),
+        gates: case.scratch(width),
+    }
 }
 
 fn mixer(m: usize, hidden: usize, injects: bool, h: &[f32]) -> Case {

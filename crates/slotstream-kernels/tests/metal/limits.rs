@@ -2,8 +2,8 @@
 
 use slotstream_core::AffineFormat;
 use slotstream_kernels::metal::{
-    AffineView, Dispatch, Element, MAX_BUFFERS, MAX_CONSTANTS, MAX_THREADGROUP_MEMORY,
-    MAX_THREADS, NORM, PlanError, View, affine_matmul, grouped_rms_norm,
+    AffineView, Dispatch, Element, MAX_BUFFERS, MAX_CONSTANTS, MAX_THREADGROUP_MEMORY, MAX_THREADS,
+    NORM, PlanError, View, affine_matmul, grouped_rms_norm,
 };
 
 const VIEW: View<()> = View::new((), 0, 1 << 20);
@@ -62,7 +62,10 @@ fn arguments_are_long_enough_and_aligned() {
         );
     }
     let result = norm(floats(2, 30), floats(0, 15), floats(0, 30));
-    assert!(matches!(result, Err(PlanError::Alignment { argument: "x", offset: 2, wanted: 4, .. })));
+    assert!(matches!(
+        result,
+        Err(PlanError::Alignment { argument: "x", offset: 2, wanted: 4, .. })
+    ));
 }
 
 #[test]

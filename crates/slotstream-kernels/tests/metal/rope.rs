@@ -15,7 +15,8 @@ fn rope() {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (heads, dim, rotary) in [(1, 32, 32), (3, 64, 16), (2, 96, 64), (4, 128, 64), (24, 256, 64)] {
+    for (heads, dim, rotary) in [(1, 32, 32), (3, 64, 16), (2, 96, 64), (4, 128, 64), (24, 256, 64)]
+    {
         for m in [1, 3] {
             let position = if m == 1 { 262_143 } else { 0 };
             let shape = HeadShape {
@@ -34,7 +35,9 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(heads_of(2, small, 7, None));
     cases.push(heads_of(2, small, 7, Some(f32::NAN)));
     cases.push(heads_of(2, small, 7, Some(f32::INFINITY)));
-    for (blocks, ratio, dim, rotary) in [(1, 4, 128, 64), (3, 4, 32, 32), (2, 1, 96, 0), (2, 5, 37, 6)] {
+    for (blocks, ratio, dim, rotary) in
+        [(1, 4, 128, 64), (3, 4, 32, 32), (2, 1, 96, 0), (2, 5, 37, 6)]
+    {
         cases.push(keys(blocks, ratio, dim, rotary));
     }
     cases

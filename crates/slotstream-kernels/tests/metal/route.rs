@@ -21,8 +21,11 @@ fn sample() {
 
 /// Logits with ties (there are 41 different ones), and rows that are odd.
 fn logits(m: usize, n: usize, odd: bool) -> Vec<f32> {
-    let mut logits: Vec<f32> =
-        Random::new((m + n) as u64).values(m * n).iter().map(|v| (v * 20.0).round() / 4.0).collect();
+    let mut logits: Vec<f32> = Random::new((m + n) as u64)
+        .values(m * n)
+        .iter()
+        .map(|v| (v * 20.0).round() / 4.0)
+        .collect();
     if odd {
         logits[n / 2] = f32::NAN;
         logits[n / 3] = -0.0;
@@ -40,7 +43,8 @@ fn logits(m: usize, n: usize, odd: bool) -> Vec<f32> {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (experts, chosen) in [(1, 1), (3, 1), (3, 3), (40, 3), (512, 1), (512, 3), (512, 10), (512, 512), (1500, 10)]
+    for (experts, chosen) in
+        [(1, 1), (3, 1), (3, 3), (40, 3), (512, 1), (512, 3), (512, 10), (512, 512), (1500, 10)]
     {
         for (m, odd) in [(1, false), (3, false), (3, true)] {
             cases.push(routed(m, experts, chosen, &logits(m, experts, odd)));

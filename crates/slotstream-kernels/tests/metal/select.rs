@@ -16,8 +16,13 @@ fn select() {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let shape =
-        |position, budget_blocks| SelectShape { heads: 4, dim: 32, ratio: 4, budget_blocks, position };
+    let shape = |position, budget_blocks| SelectShape {
+        heads: 4,
+        dim: 32,
+        ratio: 4,
+        budget_blocks,
+        position,
+    };
     // No block yet, then one more a row: none, some and more than fit.
     for position in [0, 2, 7, 40] {
         cases.push(choice(6, shape(position, 3), Keys::Random));
@@ -27,9 +32,21 @@ pub(crate) fn cases() -> Vec<Case> {
     for keys in [Keys::Equal, Keys::Zero, Keys::Odd] {
         cases.push(choice(3, shape(4 * 37 - 1, 5), keys));
     }
-    cases.push(choice(1, SelectShape { heads: 1, dim: 128, ratio: 1, budget_blocks: 10, position: 300 }, Keys::Random));
-    cases.push(choice(1, SelectShape { heads: 3, dim: 17, ratio: 5, budget_blocks: 1, position: 99 }, Keys::Random));
-    cases.push(choice(1, SelectShape { heads: 4, dim: 96, ratio: 4, budget_blocks: 3, position: 99 }, Keys::Far));
+    cases.push(choice(
+        1,
+        SelectShape { heads: 1, dim: 128, ratio: 1, budget_blocks: 10, position: 300 },
+        Keys::Random,
+    ));
+    cases.push(choice(
+        1,
+        SelectShape { heads: 3, dim: 17, ratio: 5, budget_blocks: 1, position: 99 },
+        Keys::Random,
+    ));
+    cases.push(choice(
+        1,
+        SelectShape { heads: 4, dim: 96, ratio: 4, budget_blocks: 3, position: 99 },
+        Keys::Far,
+    ));
     cases
 }
 
@@ -52,7 +69,8 @@ fn choice(m: usize, shape: SelectShape, kind: Keys) -> Case {
     let blocks = (position + m) / ratio;
     let mut random = Random::new((m + position) as u64);
     // Small integers: scores have no rounding, so that none is close to another but equal.
-    let mut small = |len: usize| -> Vec<f32> { random.values(len).iter().map(|v| (v * 9.0).round()).collect() };
+    let mut small =
+        |len: usize| -> Vec<f32> { random.values(len).iter().map(|v| (v * 9.0).round()).collect() };
     let queries = small(m * heads * dim);
     let mut keys = small(blocks.max(1) * dim);
     match kind {
