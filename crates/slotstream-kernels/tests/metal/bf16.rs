@@ -4,7 +4,7 @@ use slotstream_kernels::metal::{Element, bf16_matmul};
 use slotstream_kernels::reference;
 
 use crate::case::Case;
-use crate::data::{Bf16, Random};
+use crate::data::{Bf16, Random, sum_tolerance};
 use crate::suite;
 
 #[test]
@@ -41,8 +41,7 @@ fn product(element: Element, m: usize, n: usize, k: usize, x: &[f32]) -> Case {
     let (x, out) = (case.elements(element, x), case.room(element, m * n));
     let w = case.bf16(&w);
     case.launch(bf16_matmul(element, m, x, &w, out).expect("a plan"));
-    // The sum of one product of two values near 0 has no rounding, of 10,240 products a little.
-    let tolerance = if element == Element::Bf16 { 5e-3 } else { 4e-6 };
+    let tolerance = if element == Element::Bf16 { 5e-3 } else { sum_tolerance(k) };
     case.want(element, out, want, tolerance);
     case
 }

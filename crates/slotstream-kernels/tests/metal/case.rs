@@ -13,8 +13,6 @@ enum Want {
     Close { element: Element, values: Vec<f32>, tolerance: f32 },
     /// These words.
     Words(Vec<u32>),
-    /// These bytes.
-    Bytes(Vec<u8>),
 }
 
 /// One case. Its outputs are full of NaN before the first launch.
@@ -107,34 +105,33 @@ impl Case {
         self.results.push((view, Want::Words(words)));
     }
 
-    pub(crate) fn want_bytes(&mut self, view: View<BufferId>, bytes: Vec<u8>) {
-        self.results.push((view, Want::Bytes(bytes)));
-    }
-
-    /// Runs the case in every order: the results are right, and the same to the bit.
-    pub(crate) fn run(&self, emulator: &Emulator) {
+    /// Runs the case in every order: the results are right, and the same to the bit. Else says what
+    /// is wrong.
+    pub(crate) fn run(&self, emulator: &Emulator) -> Result<(), String> {
         let views: Vec<_> = self.results.iter().map(|(view, _)| *view).collect();
-        let run = |order| match emulator.run(&self.memory, &self.launches, &views, order) {
-            Ok(results) => results,
-            Err(error) => panic!("{}, {order:?}: {error}", self.name),
+        let run = |order| {
+            let results = emulator.run(&self.memory, &self.launches, &views, order);
+            results.map_err(|error| format!("{}, {order:?}: {error}", self.name))
         };
-        let normal = run(Order::Normal);
-        for ((_, want), bytes) in self.results.iter().zip(&normal) {
-            want.check(&self.name, bytes);
+        let normal = run(Order::Normal)?;
+        for (i, ((_, want), bytes)) in self.results.iter().zip(&normal).enumerate() {
+            want.check(bytes).map_err(|what| format!("{}, result {i}: {what}", self.name))?;
         }
         for order in [Order::Reversed, Order::Random { seed: 7 }] {
-            assert!(run(order) == normal, "{}: {order:?} gives other bits", self.name);
+            if run(order)? != normal {
+                return Err(format!("{}: {order:?} gives other bits", self.name));
+            }
         }
+        Ok(())
     }
 }
 
 impl Want {
-    fn check(&self, name: &str, bytes: &[u8]) {
+    fn check(&self, bytes: &[u8]) -> Result<(), String> {
         match self {
-            Self::Bytes(want) => assert!(bytes == want, "{name}: other bytes"),
             Self::Words(want) => {
                 let got: Vec<u32> = words(bytes).collect();
-                assert_eq!(&got, want, "{name}");
+                if &got == want { Ok(()) } else { Err(format!("got {got:?}, want {want:?}")) }
             }
             Self::Close { element, values, tolerance } => {
                 let got: Vec<f32> = match element {
@@ -144,7 +141,7 @@ impl Want {
                         pairs.iter().map(|b| bf16_to_f32(u16::from_le_bytes(*b))).collect()
                     }
                 };
-                close(name, &got, values, *tolerance);
+                close(&got, values, *tolerance)
             }
         }
     }
@@ -155,8 +152,10 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     words.iter().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-fn close(name: &str, got: &[f32], want: &[f32], tolerance: f32) {
-    assert_eq!(got.len(), want.len(), "{name}");
+fn close(got: &[f32], want: &[f32], tolerance: f32) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} values, want {}", got.len(), want.len()));
+    }
     let finite = want.iter().filter(|v| v.is_finite());
     let squares: f64 = finite.clone().map(|v| f64::from(*v) * f64::from(*v)).sum();
     let size = (squares / finite.count().max(1) as f64).sqrt() as f32;
@@ -168,6 +167,9 @@ fn close(name: &str, got: &[f32], want: &[f32], tolerance: f32) {
         } else {
             (got - want).abs() <= tolerance * size.max(want.abs())
         };
-        assert!(same, "{name}: {i}: got {got}, want {want}, size {size}");
+        if !same {
+            return Err(format!("{i}: got {got}, want {want}, size {size}"));
+        }
     }
+    Ok(())
 }

@@ -84,3 +84,9 @@ impl Bf16 {
         Bf16Matrix::new(self.rows, self.cols, &self.bytes).expect("lengths fit")
     }
 }
+
+/// How far a sum of `k` products may be off, relative to its size: the errors of f32 additions one
+/// after the other grow with the root of their number.
+pub(crate) fn sum_tolerance(k: usize) -> f32 {
+    2e-7 * (k as f32).sqrt().max(10.0)
+}

@@ -140,7 +140,8 @@ fn record(layout: &RecordLayout, expert: usize) -> Vec<u8> {
     for matrix in [Matrix::Gate, Matrix::Up, Matrix::Down] {
         let (rows, cols) = layout.shape().dims(matrix);
         let mut w = Affine::random(layout.shape().format(), rows, cols);
-        w.weight.rotate_left(1 + 7 * expert + matrix as usize);
+        let turn = (1 + 7 * expert + matrix as usize) % w.weight.len();
+        w.weight.rotate_left(turn);
         for (part, from) in
             [(Part::Weight, &w.weight), (Part::Scales, &w.scales), (Part::Biases, &w.biases)]
         {

@@ -37,7 +37,6 @@ fn a_launch_keeps_the_limits_of_the_device() {
     }
     limited(plan().launch([1; 3], 0), "threads");
     limited(plan().launch([1; 3], MAX_THREADS + 32), "threads");
-    assert_eq!(plan().launch([1; 3], 33), Err(plan().launch([1; 3], 33).expect_err("33")));
     assert!(matches!(plan().launch([1; 3], 33), Err(PlanError::Simdgroups { threads: 33, .. })));
 
     assert!(plan().launch([u32::MAX as usize / 64, 1, 1], 64).is_ok());
@@ -48,7 +47,7 @@ fn a_launch_keeps_the_limits_of_the_device() {
 
 #[test]
 fn arguments_are_long_enough_and_aligned() {
-    let floats = |offset, len| View::new((), offset, 4 * len);
+    let floats = |offset, len: usize| View::new((), offset, 4 * len);
     let norm = |x, weight, out| grouped_rms_norm(2, 3, 5, 1e-6, x, weight, out);
     assert!(norm(floats(0, 30), floats(4, 15), floats(8, 30)).is_ok());
     for (argument, result) in [

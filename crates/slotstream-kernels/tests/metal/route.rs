@@ -61,7 +61,8 @@ fn routed(m: usize, experts: usize, chosen: usize, logits: &[f32]) -> Case {
     let (id_view, weight_view) = (case.scratch(ids.len()), case.scratch(ids.len()));
     case.launch(route(m, experts, chosen, logits, id_view, weight_view).expect("a plan"));
     case.want_words(id_view, ids);
-    case.want_floats(weight_view, weights, 2e-6);
+    // The reference adds 512 exponentials one after the other.
+    case.want_floats(weight_view, weights, 1e-5);
     case
 }
 

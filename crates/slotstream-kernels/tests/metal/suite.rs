@@ -39,9 +39,8 @@ static EMULATOR: LazyLock<Emulator> = LazyLock::new(|| {
 
 /// Runs the cases of one file.
 pub(crate) fn run(cases: Cases) {
-    for case in cases() {
-        case.run(&EMULATOR);
-    }
+    let wrong: Vec<String> = cases().iter().filter_map(|case| case.run(&EMULATOR).err()).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
