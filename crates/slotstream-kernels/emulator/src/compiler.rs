@@ -88,7 +88,8 @@ impl Compiler {
         let object = self.made(&unit, &format!("{name}.o"));
         if !object.exists() {
             let spaces = self.save(name, "spaces.cpp", &spaces)?;
-            let flags = ["-fsyntax-only", "-DMSL_ADDRESS_SPACES"];
+            // A C cast goes from one address space to another, a reinterpret_cast does not.
+            let flags = ["-fsyntax-only", "-DMSL_ADDRESS_SPACES", "-Wold-style-cast"];
             self.run(name, "the pass of address spaces", &spaces, &LANGUAGE, &flags, None)?;
             let unit = self.save(name, "cpp", &unit)?;
             let flags = [&SANITIZED[..], &["-c"]].concat();
@@ -161,8 +162,8 @@ impl Compiler {
         let mut command = Command::new(&self.path);
         command.args(language).arg(format!("-I{}", self.folder.join("msl").display()));
         command.arg(source).args(flags);
-        // Others may be making the same thing: it appears whole.
-        let part = out.map(|out| out.with_extension(format!("{}.part", std::process::id())));
+        // Other threads and processes may be making the same thing: it appears whole.
+        let part = out.map(|out| out.with_extension(format!("{}.part", headers::unique())));
         if let Some(part) = &part {
             command.arg("-o").arg(part);
         }

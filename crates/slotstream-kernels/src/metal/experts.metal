@@ -14,12 +14,12 @@ METAL_FUNC void gate_up_mv(const device Bytes* slots, const device Job* jobs, co
   const device float* in = x + ulong(jobs[group.y].row) * k;
   const uint words = row * (k / 8), groups = row * (k / GROUP);
   float gates[MV_ROWS] = {0, 0, 0, 0}, ups[MV_ROWS] = {0, 0, 0, 0};
-  affine_dots<float, GROUP>((const device uint*)(record + a.gate_weight) + words,
-                            (const device bfloat*)(record + a.gate_scales) + groups,
-                            (const device bfloat*)(record + a.gate_biases) + groups, in, k, rows, lane, gates);
-  affine_dots<float, GROUP>((const device uint*)(record + a.up_weight) + words,
-                            (const device bfloat*)(record + a.up_scales) + groups,
-                            (const device bfloat*)(record + a.up_biases) + groups, in, k, rows, lane, ups);
+  affine_dots<float, GROUP>(reinterpret_cast<const device uint*>(record + a.gate_weight) + words,
+                            reinterpret_cast<const device bfloat*>(record + a.gate_scales) + groups,
+                            reinterpret_cast<const device bfloat*>(record + a.gate_biases) + groups, in, k, rows, lane, gates);
+  affine_dots<float, GROUP>(reinterpret_cast<const device uint*>(record + a.up_weight) + words,
+                            reinterpret_cast<const device bfloat*>(record + a.up_scales) + groups,
+                            reinterpret_cast<const device bfloat*>(record + a.up_biases) + groups, in, k, rows, lane, ups);
   for (uint r = 0; r < rows; r++) {
     const float gate = simd_sum(gates[r]), up = simd_sum(ups[r]);
     if (lane == 0) { act[ulong(group.y) * a.intermediate + row + r] = silu(gate) * up; }
@@ -36,9 +36,9 @@ METAL_FUNC void down_mv(const device Bytes* slots, const device Job* jobs, const
   const device uchar* record = slots[jobs[group.y].slot].at;
   const uint words = row * (k / 8), groups = row * (k / GROUP);
   float sums[MV_ROWS] = {0, 0, 0, 0};
-  affine_dots<float, GROUP>((const device uint*)(record + a.down_weight) + words,
-                            (const device bfloat*)(record + a.down_scales) + groups,
-                            (const device bfloat*)(record + a.down_biases) + groups,
+  affine_dots<float, GROUP>(reinterpret_cast<const device uint*>(record + a.down_weight) + words,
+                            reinterpret_cast<const device bfloat*>(record + a.down_scales) + groups,
+                            reinterpret_cast<const device bfloat*>(record + a.down_biases) + groups,
                             act + ulong(group.y) * k, k, rows, lane, sums);
   for (uint r = 0; r < rows; r++) {
     const float sum = simd_sum(sums[r]);
@@ -64,12 +64,12 @@ METAL_FUNC void gate_up_mm(const device Bytes* slots, const device Job* jobs, co
   clear_tiles(ups);
   for (uint k = 0; k < a.hidden; k += TILE) {
     for (uint j = c; j < c + 8; j++) { xs[r * TILE + j] = r < count ? in[k + j] : 0.0f; }
-    load_affine_tile<GROUP>(gate_tile, (const device uint*)(record + a.gate_weight),
-                            (const device bfloat*)(record + a.gate_scales),
-                            (const device bfloat*)(record + a.gate_biases), column, a.intermediate, a.hidden, k, t);
-    load_affine_tile<GROUP>(up_tile, (const device uint*)(record + a.up_weight),
-                            (const device bfloat*)(record + a.up_scales),
-                            (const device bfloat*)(record + a.up_biases), column, a.intermediate, a.hidden, k, t);
+    load_affine_tile<GROUP>(gate_tile, reinterpret_cast<const device uint*>(record + a.gate_weight),
+                            reinterpret_cast<const device bfloat*>(record + a.gate_scales),
+                            reinterpret_cast<const device bfloat*>(record + a.gate_biases), column, a.intermediate, a.hidden, k, t);
+    load_affine_tile<GROUP>(up_tile, reinterpret_cast<const device uint*>(record + a.up_weight),
+                            reinterpret_cast<const device bfloat*>(record + a.up_scales),
+                            reinterpret_cast<const device bfloat*>(record + a.up_biases), column, a.intermediate, a.hidden, k, t);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     multiply_tiles(gates, xs, gate_tile, sg);
     multiply_tiles(ups, xs, up_tile, sg);
@@ -100,9 +100,9 @@ METAL_FUNC void down_mm(const device Bytes* slots, const device Job* jobs, const
     for (uint j = c; j < c + 8; j++) {
       xs[r * TILE + j] = r < count ? act[ulong(first + r) * a.intermediate + k + j] : 0.0f;
     }
-    load_affine_tile<GROUP>(tile, (const device uint*)(record + a.down_weight),
-                            (const device bfloat*)(record + a.down_scales),
-                            (const device bfloat*)(record + a.down_biases), column, a.hidden, a.intermediate, k, t);
+    load_affine_tile<GROUP>(tile, reinterpret_cast<const device uint*>(record + a.down_weight),
+                            reinterpret_cast<const device bfloat*>(record + a.down_scales),
+                            reinterpret_cast<const device bfloat*>(record + a.down_biases), column, a.hidden, a.intermediate, k, t);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     multiply_tiles(acc, xs, tile, sg);
     threadgroup_barrier(mem_flags::mem_threadgroup);

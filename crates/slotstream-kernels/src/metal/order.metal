@@ -16,7 +16,7 @@ constant constexpr uint SELECT_WORDS = 256 + 2 + 32;
 template <typename Take>
 METAL_FUNC void select_best(const device float* values, uint n, uint k, threadgroup uint* memory, uint t, uint threads,
                             uint sg, uint lane, Take take) {
-  threadgroup atomic_uint* bins = (threadgroup atomic_uint*)memory;
+  threadgroup atomic_uint* bins = reinterpret_cast<threadgroup atomic_uint*>(memory);
   threadgroup uint* chosen = memory + 256;
   threadgroup uint* parts = memory + 258;
   uint prefix = 0, mask = 0, left = k;

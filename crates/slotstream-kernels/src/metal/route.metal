@@ -7,7 +7,7 @@
     uint threads [[threads_per_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
   const device float* from = logits + ulong(row) * a.experts;
-  threadgroup float* chosen = (threadgroup float*)(keys + a.experts);
+  threadgroup float* chosen = reinterpret_cast<threadgroup float*>(keys + a.experts);
   for (uint e = t; e < a.experts; e += threads) { keys[e] = order_key(from[e]); }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   for (uint e = t; e < a.experts; e += threads) {
