@@ -8,10 +8,13 @@
 //! This crate knows no tensor, no candle, no file and no model: shapes come in as numbers,
 //! weights as little-endian bytes exactly as they lie in the checkpoint, at any alignment.
 //!
+//! [`metal`] holds the same operations for Apple's GPUs: MSL, and the plans that launch it. This
+//! crate encodes no plan.
+//!
 //! # Row invariance
-//! In this arithmetic a row gets the same bits whatever the number of rows in the call and
-//! whatever the number of threads: work is split over rows and columns of the output, never over
-//! `k`, and sums run in one fixed order.
+//! In the arithmetic of [`Reference`] and [`Cpu`] a row gets the same bits whatever the number of
+//! rows in the call and whatever the number of threads: work is split over rows and columns of the
+//! output, never over `k`, and sums run in one fixed order.
 //!
 //! # Example
 //! ```
@@ -30,6 +33,7 @@
 mod cpu;
 mod kernels;
 mod matrix;
+pub mod metal;
 pub mod reference;
 
 pub use cpu::{Cpu, CpuError, InstructionSet};
