@@ -55,11 +55,11 @@ pub struct EngineArguments {
     /// Threads that read [default: 8]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub lanes: Option<usize>,
-    /// From how many tokens on a prompt pass reads each expert once, outside of the pool: auto,
-    /// off, or a number
-    #[arg(long, value_name = "ROWS", default_value = "auto", help_heading = "Engine")]
+    /// From how many tokens on a prompt pass reads each expert once, outside of the pool: off
+    /// or a number
+    #[arg(long, value_name = "ROWS", default_value = "off", help_heading = "Engine")]
     pub prefill_sweep: PrefillSweep,
-    /// Most tokens of a prompt pass [default: 512; 64 with --prefill-sweep off]
+    /// Most tokens of a prompt pass [default: 512]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub chunk: Option<usize>,
     /// Threads that compute [default: one a core]

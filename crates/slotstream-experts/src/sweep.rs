@@ -23,24 +23,19 @@ use crate::runs::{Run, longest_pieces, runs};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrefillSweep {
-    /// From [`AUTO_ROWS`](Self::AUTO_ROWS) rows on.
+    /// Never: every pass goes through the pool. The default, since no number of rows was found from
+    /// which sweeps are faster.
     #[default]
-    Auto,
+    Off,
     /// From so many rows on.
     Rows(usize),
-    /// Never: every pass goes through the pool.
-    Off,
 }
 
 impl PrefillSweep {
-    /// Fewest rows of a pass that [`Auto`](Self::Auto) sweeps.
-    pub const AUTO_ROWS: usize = 64;
-
     /// Fewest rows of a pass that is swept; `None`: none is.
     #[must_use]
     pub const fn rows(self) -> Option<usize> {
         match self {
-            Self::Auto => Some(Self::AUTO_ROWS),
             Self::Rows(rows) => Some(rows),
             Self::Off => None,
         }
@@ -62,7 +57,6 @@ impl PrefillSweep {
 impl fmt::Display for PrefillSweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Auto => f.write_str("auto"),
             Self::Rows(rows) => rows.fmt(f),
             Self::Off => f.write_str("off"),
         }
@@ -71,7 +65,7 @@ impl fmt::Display for PrefillSweep {
 
 /// A text that is no [`PrefillSweep`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{value:?}: expected auto, off or a number of rows from 1 on")]
+#[error("{value:?}: expected off or a number of rows from 1 on")]
 #[non_exhaustive]
 pub struct SweepOptionError {
     /// The text.
@@ -83,7 +77,6 @@ impl FromStr for PrefillSweep {
 
     fn from_str(text: &str) -> Result<Self, SweepOptionError> {
         match (text, text.parse()) {
-            ("auto", _) => Ok(Self::Auto),
             ("off", _) => Ok(Self::Off),
             (_, Ok(rows @ 1..)) => Ok(Self::Rows(rows)),
             _ => Err(SweepOptionError { value: text.into() }),

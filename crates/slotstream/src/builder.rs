@@ -83,10 +83,8 @@ impl std::fmt::Debug for EngineBuilder {
 
 /// Longest context when none is asked for.
 const DEFAULT_CONTEXT: usize = 4096;
-/// Most rows of a prefill pass when nothing else is asked for: of one that goes through the pool,
-/// and of one that is swept, which reads less the more rows there are.
-const DEFAULT_CHUNK: usize = 64;
-const DEFAULT_SWEPT_CHUNK: usize = 512;
+/// Most rows of a prefill pass when nothing else is asked for: the more there are, the less is read.
+const DEFAULT_CHUNK: usize = 512;
 /// Most lanes and threads: beyond this a number is a mistake.
 const MOST: usize = 1024;
 
@@ -108,7 +106,7 @@ impl EngineBuilder {
             lanes: 8,
             threads: cores,
             chunk: None,
-            sweep: PrefillSweep::Auto,
+            sweep: PrefillSweep::Off,
             context: None,
             rollback_rows: 0,
             logit_rows: 1,
@@ -221,8 +219,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Most tokens of a prefill pass; the default is 512, or 64 where passes are not swept. Changes
-    /// time and memory, never a token.
+    /// Most tokens of a prefill pass; the default is 512. Changes time and memory, never a token.
     #[must_use]
     pub const fn chunk(mut self, chunk: usize) -> Self {
         self.chunk = Some(chunk);
@@ -230,7 +227,7 @@ impl EngineBuilder {
     }
 
     /// From how many rows on a prefill pass reads its experts outside of the pool, one after
-    /// another; the default is [`PrefillSweep::Auto`]. Changes time and memory, never a token.
+    /// another; the default is [`PrefillSweep::Off`]. Changes time and memory, never a token.
     #[must_use]
     pub const fn prefill_sweep(mut self, sweep: PrefillSweep) -> Self {
         self.sweep = sweep;
@@ -319,9 +316,7 @@ impl EngineBuilder {
 
     /// Most rows of a pass of at most `context` tokens.
     fn chunk_for(&self, context: usize) -> usize {
-        let swept = self.sweep.rows().is_some();
-        let default = if swept { DEFAULT_SWEPT_CHUNK } else { DEFAULT_CHUNK };
-        self.chunk.unwrap_or(default).min(context)
+        self.chunk.unwrap_or(DEFAULT_CHUNK).min(context)
     }
 
     fn context_for(&self, checkpoint: &Checkpoint) -> Result<usize, Error> {

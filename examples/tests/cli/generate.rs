@@ -83,7 +83,7 @@ fn golden_tokens_at_the_floor_and_at_30_percent() {
         assert_eq!(ids(&object), greedy, "{own:?}");
         assert_eq!(object["prompt_tokens"], 96);
     }
-    for (rows, chunk, sweeps) in [("off", "96", 0), ("auto", "96", 12), ("30", "48", 24)] {
+    for (rows, chunk, sweeps) in [("off", "96", 0), ("64", "96", 12), ("30", "48", 24)] {
         let own = ["--prefill-sweep", rows, "--chunk", chunk];
         let object = generated(&[&common[..], &own].concat());
         assert_eq!(ids(&object), greedy, "{own:?}");
@@ -95,7 +95,8 @@ fn golden_tokens_at_the_floor_and_at_30_percent() {
         assert_eq!(count("hits") + count("misses") > 0, sweeps == 0);
         assert_eq!(object["prefill_sweep"].is_null(), rows == "off");
     }
-    let (text, result) = output(run, &[&common[..5], &["--stats", "text"]].concat());
+    let swept = ["--prefill-sweep", "64", "--stats", "text"];
+    let (text, result) = output(run, &[&common[..5], &swept].concat());
     assert!(matches!(result, Ok(Ended::Done)));
     assert!(text.contains("swept") && text.contains("12 layers: "), "{text}");
 }

@@ -30,7 +30,7 @@ fn no_threshold_chunk_pool_or_lane_changes_a_token() {
     let want = tokens_of(builder().prefill_sweep(PrefillSweep::Off).chunk(1));
     let rows = PrefillSweep::Rows;
     for (sweep, chunk, slots, lanes) in [
-        (PrefillSweep::Auto, 150, 18, 8),
+        (rows(64), 150, 18, 8),
         (PrefillSweep::Off, 150, 18, 8),
         (rows(1), 7, 18, 1),
         (rows(1), 1, 201, 8),
@@ -113,7 +113,7 @@ fn a_prompt_warms_the_pool_and_decoding_alone_is_counted() {
         assert!(metrics.prefill.hot_admitted <= most * metrics.prefill.sweeps);
         metrics
     };
-    let (swept, plain) = (hits(PrefillSweep::Auto), hits(PrefillSweep::Off));
+    let (swept, plain) = (hits(PrefillSweep::Rows(64)), hits(PrefillSweep::Off));
     assert!(swept.prefill.hot_admitted > 100, "{swept:?}");
     assert_eq!((plain.prefill.sweeps, plain.prefill.hot_admitted), (0, 0));
     assert_eq!((swept.prefill.hits, swept.prefill.misses), (0, 0));
