@@ -85,6 +85,7 @@ def main():
         "median": each(rows, statistics.median),
         "spread": each(rows, lambda values: [min(values), max(values)]),
     }
+    whole["figures"] = {"speed to that of the pool in one pass": ratios(whole["median"])}
     for name, row in whole["median"].items():
         low, high = whole["spread"][name]["tok_s"]
         print(f"{name:32} {row['tok_s']:8.1f} tok/s ({low:.1f} to {high:.1f}), {row['mb_read']:.1f} MB")
@@ -95,6 +96,14 @@ def main():
 def each(rows, pick):
     return {name: {key: pick([one[key] for one in found]) for key in found[0]}
             for name, found in rows.items()}
+
+
+def ratios(median):
+    found = {}
+    for name, row in median.items():
+        model, tokens, _ = name.split(", ", 2)
+        found[name] = row["tok_s"] / median[f"{model}, {tokens}, pool, one pass"]["tok_s"]
+    return found
 
 
 if __name__ == "__main__":
