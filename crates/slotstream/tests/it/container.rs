@@ -72,7 +72,7 @@ fn containers_and_readers_change_no_token() {
 fn a_record_is_one_read() {
     let folder = repacked(&tiny_model(), &ContainerKind::ALL, false);
     let counts = |builder: EngineBuilder| {
-        let builder = builder.prefill_sweep(PrefillSweep::Off).sizing(Sizing::Share(0.3));
+        let builder = builder.chunk(64).sizing(Sizing::Share(0.3));
         let engine = builder.ngram_cache_rows(0).build().expect("builds");
         let mut session = session(&engine);
         greedy(&mut session, &golden("p1.input_ids"), TOKENS);
@@ -139,7 +139,7 @@ fn every_failed_read_names_the_record_or_the_row() {
         tell.send(std::sync::Arc::clone(&reader))?;
         Ok(reader as std::sync::Arc<dyn slotstream::core::RecordReader>)
     };
-    let builder = builder().sizing(Sizing::Slots(40)).prefill_sweep(PrefillSweep::Off);
+    let builder = builder().sizing(Sizing::Slots(40)).chunk(64);
     let builder = within(builder, folder.path());
     let builder = builder.open_reader(Box::new(open)).ngram_cache_rows(0);
     let engine = builder.build().expect("builds");

@@ -112,7 +112,7 @@ fn rollback_rings_change_nothing() {
 
 #[test]
 fn the_floor_pool_runs_in_waves() {
-    let engine = builder().sizing(Sizing::Slots(18)).chunk(96).prefill_sweep(PrefillSweep::Off);
+    let engine = builder().sizing(Sizing::Slots(18)).chunk(96);
     let engine = engine.build().expect("builds");
     greedy(&mut session(&engine), &golden("p1.input_ids"), 2);
     assert!(
