@@ -422,7 +422,7 @@ fn every_mistake_is_named() {
         (&["--lanes", "0"], "lanes = 0"),
         (&["--threads", "0"], "threads = 0"),
         (&["--chunk", "0"], "chunk = 0"),
-        (&["--prefill-sweep", "0"], "expected auto, off or a number of rows"),
+        (&["--prefill-sweep", "0"], "expected off or a number of rows"),
         (&["--prefill-sweep", "99999"], "prefill sweep = 99999"),
         (&["--norms", "both"], "`raw` or `folded`"),
         (&["--temperature", "-1"], "temperature"),
