@@ -99,7 +99,7 @@ fn halves_and_refusals() {
     refused(&copy, &parent.path().join("a/b"), &[], "cannot make", 2);
     refused(&copy, &out, &["--dry-run", "--verify"], "cannot be used with", 2);
     fs::write(parent.path().join("file"), "x").expect("written");
-    refused(&copy, &parent.path().join("file"), &[], "cannot make", 2);
+    refused(&copy, &parent.path().join("file"), &[], "cannot open", 2);
     let shard = copy.join("model-00001.safetensors");
     edit::cut_off(&shard, 1).expect("cut");
     refused(&copy, &out, &[], "the file is cut off", 1);

@@ -26,6 +26,15 @@ pub enum ContainerError {
         /// The system's own error.
         source: io::Error,
     },
+    /// Something else stands where a file of a container is, or is to be written.
+    #[error("{} is {found}, not a file of its own: remove it", path.display())]
+    #[non_exhaustive]
+    NotAFile {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// A folder without a container.
     #[error(
         "{} holds neither experts.slots nor ngram.rows: it is not a container; make one with \
@@ -334,7 +343,8 @@ impl ContainerError {
             },
             Self::Read { source, .. } => source.kind(),
             Self::Source { source, .. } => source.kind(),
-            Self::NoContainer { .. }
+            Self::NotAFile { .. }
+            | Self::NoContainer { .. }
             | Self::Unfinished { .. }
             | Self::Version { .. }
             | Self::Stale { .. }

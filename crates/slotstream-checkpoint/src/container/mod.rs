@@ -20,8 +20,7 @@ mod tests;
 mod verify;
 mod wire;
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +35,7 @@ pub use repack::{Progress, Repack, RepackedFile, Stage};
 pub use rows::{RowLayout, RowPart};
 pub use source::{ContainerKind, Digest, SourceIdentity, SourceShard};
 
+use files::file_at;
 use header::FRONT;
 use repack::part_path;
 
@@ -118,13 +118,8 @@ impl Container {
         folder: &Path,
     ) -> Result<Option<ContainerFile>, ContainerError> {
         let fail = |e| ContainerError::io(path, "open", 0, e);
-        let meta = match fs::metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            meta => meta.map_err(fail)?,
-        };
-        // A pipe would block.
-        if !meta.is_file() {
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
+        if !file_at(path)? {
+            return Ok(None);
         }
         let file = File::open(path).map_err(fail)?;
         let header = Self::read_header(path, &file, kind)?;

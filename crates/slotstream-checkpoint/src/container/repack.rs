@@ -9,7 +9,7 @@ use slotstream_core::RecordReader;
 
 use super::content::Content;
 use super::disk::{Disk, RealDisk};
-use super::files::PlainReader;
+use super::files::{PlainReader, file_at, own_file_at};
 use super::header::ContainerHeader;
 use super::image::{Image, STEP_BYTES};
 use super::part::Part;
@@ -158,7 +158,7 @@ impl<'a> Repack<'a> {
     ///
     /// # Errors
     /// [`ContainerError::NoNgram`], [`ContainerError::PartExists`],
-    /// [`ContainerError::OtherModel`], [`ContainerError::Foreign`], [`ContainerError::Space`], and
+    /// [`ContainerError::NotAFile`], [`ContainerError::OtherModel`], [`ContainerError::Foreign`], [`ContainerError::Space`], and
     /// those of reading the checkpoint's config and headers.
     pub fn plan(&self) -> Result<Vec<RepackedFile>, ContainerError> {
         let jobs = self.jobs()?;
@@ -262,7 +262,8 @@ impl<'a> Repack<'a> {
             *content == header.content || (!self.pad_rows && Some(content) == padded.as_ref())
         };
         let part = part_path(&path);
-        let part_exists = part.symlink_metadata().is_ok();
+        file_at(&path)?;
+        let part_exists = own_file_at(&part)?;
         let there = match Container::open_file(&path, kind, self.checkpoint, &self.folder) {
             _ if self.replace && (!self.resume || part_exists) => None,
             Ok(Some(file)) => Some(file.header).filter(|header| serves(&header.content)),
@@ -335,6 +336,9 @@ fn spare_others(
         Some(Err(source @ (ContainerError::Magic { .. } | ContainerError::Version { .. }))) => {
             Err(ContainerError::Foreign { path: path.into(), source: Box::new(source) })
         }
+        Some(Err(error @ (ContainerError::Io { .. } | ContainerError::NotAFile { .. }))) => {
+            Err(error)
+        }
         // What is damaged or not finished is of no use.
         _ => Ok(()),
     }
@@ -370,12 +374,15 @@ fn compare(
 
 /// The header of a file of a container; `None` where there is no file.
 fn header_of(path: &Path, kind: ContainerKind) -> Option<Result<ContainerHeader, ContainerError>> {
-    // A pipe would block, and a link lead elsewhere.
-    if !fs::symlink_metadata(path).ok()?.is_file() {
-        return None;
+    match file_at(path) {
+        Ok(false) => None,
+        Ok(true) => Some(
+            File::open(path)
+                .map_err(|e| ContainerError::io(path, "open", 0, e))
+                .and_then(|file| Container::read_header(path, &file, kind)),
+        ),
+        Err(error) => Some(Err(error)),
     }
-    let file = File::open(path).ok()?;
-    Some(Container::read_header(path, &file, kind))
 }
 
 /// A file to write.

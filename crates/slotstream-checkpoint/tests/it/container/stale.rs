@@ -195,6 +195,51 @@ fn what_nobody_can_read_is_not_replaced() {
     }
 }
 
+/// A link is as good as the file that it leads to; what is no file is refused before a byte of any
+/// file is written, and stays.
+#[test]
+fn links_and_what_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = two_models(folder.path());
+    let (out, _) = repacked(&a, false);
+    let link = |to: &Path, at: &Path| std::os::unix::fs::symlink(to, at).unwrap();
+    let others = tempfile::tempdir().unwrap();
+    let path = others.path().join("experts.slots");
+    link(&out.path().join("experts.slots"), &path);
+    let error = Repack::new(&b, others.path()).run(&mut go_on).expect_err("a's");
+    assert!(matches!(error, ContainerError::OtherModel { .. }), "{error}");
+    assert!(path.is_symlink() && fs::read_dir(others.path()).unwrap().count() == 1);
+    let files = Repack::new(&a, others.path()).run(&mut go_on).expect("a's own");
+    assert!(path.is_symlink() && files[0].kept == files[0].bytes, "{files:?}");
+
+    for name in ["experts.slots", "ngram.rows", "experts.slots.part", "ngram.rows.part"] {
+        for (what, words) in [
+            ("folder", "is a folder"),
+            ("socket", "is a socket"),
+            ("dangling", if name.ends_with(".part") { "is a link" } else { "leads nowhere" }),
+        ] {
+            let out = tempfile::tempdir().unwrap();
+            let path = out.path().join(name);
+            match what {
+                "folder" => fs::create_dir(&path).unwrap(),
+                "socket" => drop(std::os::unix::net::UnixListener::bind(&path).unwrap()),
+                _ => link(&out.path().join("nothing"), &path),
+            }
+            let repack = Repack::new(&a, out.path());
+            let replace = repack.clone().replace(true);
+            for repack in [repack.clone(), repack.resume(true), replace] {
+                let error = repack.clone().run(&mut go_on).expect_err(what);
+                let told = error.to_string();
+                assert!(matches!(error, ContainerError::NotAFile { .. }), "{error}");
+                assert!(told.contains(words) && told.contains(name), "{told}");
+                assert!(told.contains("remove it") && repack.plan().is_err(), "{told}");
+                assert_eq!(error.kind(), ErrorKind::User);
+                assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "{name} {what}");
+            }
+        }
+    }
+}
+
 /// A flipped bit of a record: nothing else shows that the file is damaged.
 #[test]
 fn a_finished_file_is_written_anew_when_told_so() {
