@@ -92,10 +92,12 @@ impl Container {
         Ok(Self { folder: folder.into(), paths, experts, ngram, first_file: 0 })
     }
 
-    /// Whether a folder has a file of a container's name.
+    /// Whether a folder has something of a container's name, be it a link that leads nowhere: then
+    /// [`Container::open`] says what is wrong with it.
     #[must_use]
     pub fn is_in(folder: &Path) -> bool {
-        ContainerKind::ALL.iter().any(|kind| folder.join(kind.file_name()).is_file())
+        let there = |kind: &ContainerKind| folder.join(kind.file_name()).symlink_metadata().is_ok();
+        ContainerKind::ALL.iter().any(there)
     }
 
     fn nothing(folder: &Path, checkpoint: &Checkpoint) -> ContainerError {

@@ -1,7 +1,7 @@
 //! Writes a container.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use slotstream_core::RecordReader;
 use super::content::Content;
 use super::disk::{Disk, RealDisk};
 use super::files::{PlainReader, file_at, own_file_at};
-use super::header::ContainerHeader;
+use super::header::{ContainerHeader, FRONT};
 use super::image::{Image, STEP_BYTES};
 use super::part::Part;
 use super::source::{ContainerKind, SourceIdentity};
@@ -123,8 +123,8 @@ impl<'a> Repack<'a> {
         self
     }
 
-    /// Goes on where an earlier run was cut off. Without this, what such a run left is an error. A
-    /// rest of another source, or of other options, is written anew.
+    /// Goes on where an earlier run was cut off. Without this, what such a run left is an error
+    /// unless [`Repack::replace`] is set. A rest of other options is written anew.
     #[must_use]
     pub const fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
@@ -132,7 +132,8 @@ impl<'a> Repack<'a> {
     }
 
     /// Writes anew what is there: a finished file, whose bytes may be damaged although nothing else
-    /// of it shows that, and one of another model. With [`Repack::resume`], a finished file that
+    /// of it shows that, one of another model, and what an earlier run left. With
+    /// [`Repack::resume`] that run is gone on with, and a finished file that
     /// fits and has no unfinished one beside it is what an earlier run wrote, and stays.
     #[must_use]
     pub const fn replace(mut self, replace: bool) -> Self {
@@ -226,7 +227,7 @@ impl<'a> Repack<'a> {
         let image =
             Image { checkpoint: self.checkpoint, content, reader, step_bytes: self.step_bytes };
         let mut part = Part::open(self.disk, &path, job.header.clone())?;
-        let kept = part.keep(report)?;
+        let kept = part.keep(self.resume, report)?;
         part.write(&image, kept, report)?;
         // Nothing may be published of a source that is no longer the one that the header names.
         let now = SourceIdentity::of(self.checkpoint, job.file.kind)?;
@@ -275,10 +276,10 @@ impl<'a> Repack<'a> {
         if !finished && !self.replace {
             spare_others(&path, kind, &header.source)?;
             if self.resume {
-                spare_other_part(&part, kind, &header.source)?;
+                spare_other_part(&part, &header)?;
             }
         }
-        if !finished && !self.resume && part_exists {
+        if !finished && !self.resume && !self.replace && part_exists {
             return Err(ContainerError::PartExists { path: part });
         }
         let bytes = header.file_len();
@@ -333,25 +334,39 @@ fn spare_others(
 ) -> Result<(), ContainerError> {
     match header_of(path, kind) {
         Some(Ok(header)) if header.complete => compare(path, own, &header.source),
-        Some(Err(source @ (ContainerError::Magic { .. } | ContainerError::Version { .. }))) => {
-            Err(ContainerError::Foreign { path: path.into(), source: Box::new(source) })
-        }
-        Some(Err(error @ (ContainerError::Io { .. } | ContainerError::NotAFile { .. }))) => {
-            Err(error)
-        }
-        // What is damaged or not finished is of no use.
+        Some(Err(error)) => spare_unknown(path, error),
+        // What is not finished is of no use.
         _ => Ok(()),
     }
 }
 
-/// An error if an unfinished file is of other weights: somebody may want to go on with it.
-fn spare_other_part(
-    path: &Path,
-    kind: ContainerKind,
-    own: &SourceIdentity,
-) -> Result<(), ContainerError> {
-    match header_of(path, kind) {
-        Some(Ok(header)) => compare(path, own, &header.source),
+/// An error if an unfinished file is of other weights, or nobody can tell: somebody may want to go
+/// on with it.
+fn spare_other_part(path: &Path, own: &ContainerHeader) -> Result<(), ContainerError> {
+    match header_of(path, own.content.kind()) {
+        Some(Ok(header)) => compare(path, &own.source, &header.source),
+        Some(Err(error)) if !is_begun(path, own)? => spare_unknown(path, error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file begins as one whose very first write was cut off: with some of the bytes of its
+/// header, perhaps none, and then zeros.
+fn is_begun(path: &Path, own: &ContainerHeader) -> Result<bool, ContainerError> {
+    let mut found = Vec::new();
+    let front = File::open(path).and_then(|file| file.take(FRONT as u64).read_to_end(&mut found));
+    front.map_err(|e| ContainerError::io(path, "read the header of", 0, e))?;
+    let written = found.iter().zip(own.encode()).take_while(|(a, b)| **a == *b).count();
+    Ok(found[written..].iter().all(|byte| *byte == 0))
+}
+
+/// An error if whose a file is cannot be read; one that is damaged is of no use to anybody.
+fn spare_unknown(path: &Path, source: ContainerError) -> Result<(), ContainerError> {
+    match source {
+        ContainerError::Magic { .. } | ContainerError::Version { .. } => {
+            Err(ContainerError::Foreign { path: path.into(), source: Box::new(source) })
+        }
+        ContainerError::Io { .. } | ContainerError::NotAFile { .. } => Err(source),
         _ => Ok(()),
     }
 }
