@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::process::{self, ExitCode};
+use std::sync::Arc;
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 #[cfg(feature = "engine")]
 use slotstream::qwen::LoadProgress;
@@ -148,6 +149,8 @@ fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
     // Whoever starts a program by `nohup` wants it to go on.
     caught.extend((!is_ignored(SIGHUP)).then_some(SIGHUP));
     let mut signals = Signals::new(caught).map_err(failed)?;
+    // Caught, it leaves a write past `ulimit -f` to fail as any other write may, with a message.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let cancel = cancel.clone();
     let wait = move || {
         for _ in signals.forever() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use serde::Serialize;
+use slotstream::checkpoint::container::Container;
 use slotstream::io::CopyShare;
 use slotstream::{Engine, MirrorShare, PhaseMetrics, machine};
 
@@ -32,6 +33,8 @@ pub(crate) struct EngineFigures {
     pub(crate) mirror: Vec<MirrorFigures>,
     /// The folder of the container; null where the shards are read.
     pub(crate) container: Option<String>,
+    /// What is read from the container, `records` and `rows`; the rest comes from the shards.
+    pub(crate) container_holds: Vec<&'static str>,
     pub(crate) arithmetic: &'static str,
     pub(crate) kernels: String,
     pub(crate) threads: usize,
@@ -86,6 +89,7 @@ impl EngineFigures {
             reader_why: mode.why.clone(),
             mirror: engine.mirror_shares().into_iter().map(MirrorFigures::from).collect(),
             container: engine.container().map(|c| c.folder().display().to_string()),
+            container_holds: engine.container().map(container_holds).unwrap_or_default(),
             arithmetic: engine.arithmetic(),
             kernels: engine.kernels(),
             threads: engine.threads(),
@@ -108,10 +112,7 @@ impl EngineFigures {
             ("memory peak", peak),
             ("policy", self.policy.clone()),
             ("reader", format!("{} -> {}: {}", self.reader, self.reader_mode, self.reader_why)),
-            (
-                "container",
-                self.container.clone().unwrap_or_else(|| "none: the shards are read".to_owned()),
-            ),
+            ("container", self.container_row()),
             ("arithmetic", format!("{} on {}", self.arithmetic, self.kernels)),
             (
                 "threads",
@@ -126,6 +127,23 @@ impl EngineFigures {
         rows.extend(self.notes.iter().map(|note| ("note", note.clone())));
         rows
     }
+
+    fn container_row(&self) -> String {
+        let Some(folder) = &self.container else {
+            return "none: the shards are read".to_owned();
+        };
+        match self.container_holds[..] {
+            ["records"] => format!("{folder}: the experts; n-gram rows, if any, from the shards"),
+            ["rows"] => format!("{folder}: the n-gram rows; the experts from the shards"),
+            _ => format!("{folder}: the experts and the n-gram rows"),
+        }
+    }
+}
+
+/// What is read from a container.
+fn container_holds(container: &Container) -> Vec<&'static str> {
+    let records = container.experts().map(|_| "records");
+    records.into_iter().chain(container.ngram().map(|_| "rows")).collect()
 }
 
 /// What happened in one phase, as JSON.

@@ -15,7 +15,7 @@ use slotstream_core::ErrorKind;
 
 use crate::console::parse;
 use crate::{Console, Ended, Failure, MODEL_VARIABLE, find_model};
-use report::Report;
+use report::{Report, go_on_command};
 
 /// Repacks the experts and the n-gram table of a checkpoint so that a record, or a row, is one
 /// read.
@@ -35,7 +35,7 @@ use report::Report;
 )]
 #[non_exhaustive]
 pub struct Arguments {
-    /// The checkpoint's folder [default: the bundled model]
+    /// The checkpoint's folder [default: $SLOTSTREAM_MODEL, else the bundled model]
     #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub model: Option<PathBuf>,
     /// The container's folder; may be that of the checkpoint
@@ -47,13 +47,15 @@ pub struct Arguments {
     /// Write `ngram.rows`
     #[arg(long, help_heading = "Content")]
     pub ngram: bool,
-    /// Put the rows of the n-gram table at multiples of 128 bytes
+    /// Put the rows of the n-gram table at multiples of 128 bytes; replaces a finished file of
+    /// packed rows. Without this, a finished file of padded rows stays
     #[arg(long, help_heading = "Content")]
     pub pad_rows: bool,
     /// Go on where an earlier run was cut off
     #[arg(long, help_heading = "Run")]
     pub resume: bool,
-    /// Write anew what is there: damaged records, or the container of another model
+    /// Write anew what is there: damaged records, the container of another model, or what an
+    /// earlier run left
     #[arg(long, help_heading = "Run")]
     pub replace: bool,
     /// Then compare every byte with the checkpoint
@@ -119,7 +121,8 @@ fn write(
     };
     let begun = Instant::now();
     let files = repack.run(&mut show)?;
-    report.written(&files, begun.elapsed().as_secs_f64());
+    let verify = arguments.verify.then(|| go_on_command(arguments, checkpoint, true));
+    report.written(&files, begun.elapsed().as_secs_f64(), verify);
     let container = Container::open(&arguments.out, checkpoint)?;
     if arguments.verify {
         let begun = Instant::now();

@@ -80,6 +80,42 @@ fn interrupted_it_says_how_to_go_on() {
     assert_eq!(fs::read_dir(&out).expect("a folder").count(), 2);
 }
 
+/// The container is complete, and that verifying was cut off is said.
+#[test]
+fn interrupted_verifying_is_told() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let out = parent.path().join("out");
+    done(&out, &["--ngram"]);
+    let (text, result) = run(&model(), &out, &["--ngram", "--verify"], true);
+    assert!(matches!(result, Ok(Ended::Interrupted)), "{result:?}");
+    let last = text.lines().last().expect("a line");
+    let (told, command) = last.split_once("to verify: repack ").expect("a command");
+    assert!(told.contains("is complete; verifying was interrupted"), "{text}");
+    let folders = format!("--model {} --out {} ", model().display(), out.display());
+    assert_eq!(command.strip_prefix(&folders), Some("--ngram --verify"), "{text}");
+    let (text, _) = run(&model(), &out, &["--ngram", "--verify", "--json"], true);
+    let object: Value = serde_json::from_str(text.trim()).expect("JSON");
+    assert_eq!((&object["finished"], &object["verified"]), (&true.into(), &false.into()));
+    assert!(object["resume"].as_str().is_some_and(|to| to.ends_with("--verify")), "{object}");
+    assert_eq!(done(&out, &["--ngram", "--verify"])["resume"], Value::Null);
+}
+
+/// A write past the limit of a file's size is an error with a message, not the end by a signal.
+#[test]
+fn the_limit_of_a_files_size_is_told() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let out = parent.path().join("out");
+    let test = std::env::current_exe().expect("this test");
+    let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", r#"ulimit -f 1000; exec "$0" --model "$1" --out "$2""#]);
+    shell.arg(folder.join("examples/repack")).arg(model()).arg(&out);
+    let output = shell.output().expect("a shell");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("experts.slots.part") && told.contains("too large"), "{told}");
+}
+
 #[test]
 fn halves_and_refusals() {
     let parent = tempfile::tempdir().expect("a folder");
@@ -99,7 +135,7 @@ fn halves_and_refusals() {
     refused(&copy, &parent.path().join("a/b"), &[], "cannot make", 2);
     refused(&copy, &out, &["--dry-run", "--verify"], "cannot be used with", 2);
     fs::write(parent.path().join("file"), "x").expect("written");
-    refused(&copy, &parent.path().join("file"), &[], "cannot make", 2);
+    refused(&copy, &parent.path().join("file"), &[], "cannot open", 2);
     let shard = copy.join("model-00001.safetensors");
     edit::cut_off(&shard, 1).expect("cut");
     refused(&copy, &out, &[], "the file is cut off", 1);

@@ -21,8 +21,8 @@ use crate::{Failure, show_size};
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     model: String,
-    /// Whether the checkpoint is valid.
-    valid: bool,
+    /// Whether the checkpoint is valid; null when it was not looked at.
+    valid: Option<bool>,
     error: Option<ErrorFigure>,
     config: Option<Config>,
     files: Vec<FileFigure>,
@@ -146,7 +146,7 @@ impl Report {
     pub(super) fn new(folder: &Path) -> Self {
         Self {
             model: folder.display().to_string(),
-            valid: true,
+            valid: Some(true),
             error: None,
             config: None,
             files: Vec::new(),
@@ -200,9 +200,11 @@ impl Report {
             self.plan = Some((**plan).clone().into());
         }
         self.valid = match error {
-            Failure::Engine(error) => of_request(error),
-            Failure::Digests { .. } => false,
-            _ => true,
+            Failure::Engine(error) => Some(of_request(error)),
+            Failure::Digests { .. } => Some(false),
+            error if error.kind() == ErrorKind::Cancelled => Some(true),
+            // A list of digests that cannot be read comes before everything else.
+            _ => self.config.as_ref().map(|_| true),
         };
         self.error = Some(ErrorFigure::new(error, error.kind()));
     }
@@ -229,10 +231,11 @@ impl Report {
             }
         }
         let end = match (self.valid, &self.error) {
-            (true, None) => "valid",
-            (true, Some(error)) if error.is_cancelled() => "valid as far as it was looked at",
-            (true, Some(_)) => "valid, but this request does not fit it",
-            (false, _) => "NOT VALID",
+            (Some(true), None) => "valid",
+            (Some(true), Some(error)) if error.is_cancelled() => "valid as far as it was looked at",
+            (Some(true), Some(_)) => "valid, but this request does not fit it",
+            (Some(false), _) => "NOT VALID",
+            (None, _) => "not looked at: the request itself is wrong",
         };
         text + "\n" + end
     }

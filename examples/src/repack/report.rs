@@ -37,7 +37,7 @@ pub(super) struct Report {
     verified: bool,
     verify_seconds: Option<f64>,
     verify_gb_s: Option<f64>,
-    /// How to go on, when the run was interrupted.
+    /// How to go on, when the run was interrupted, or to verify when verifying was.
     resume: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Report {
         };
         report.list(plan);
         if !arguments.dry_run {
-            report.resume = Some(resume_command(arguments, checkpoint));
+            report.resume = Some(go_on_command(arguments, checkpoint, false));
         }
         report
     }
@@ -84,16 +84,17 @@ impl Report {
         self.files.iter().map(|file| file.kept).sum()
     }
 
-    pub(super) fn written(&mut self, files: &[RepackedFile], seconds: f64) {
+    /// `verify`: how to verify what was written, when it is to be.
+    pub(super) fn written(&mut self, files: &[RepackedFile], seconds: f64, verify: Option<String>) {
         self.list(files);
-        (self.finished, self.resume) = (true, None);
+        (self.finished, self.resume) = (true, verify);
         let written = self.bytes - self.kept();
         self.seconds = Some(seconds);
         self.write_gb_s = (written > 0).then(|| written as f64 / seconds.max(1e-9) / 1e9);
     }
 
     pub(super) fn verified(&mut self, seconds: f64) {
-        self.verified = true;
+        (self.verified, self.resume) = (true, None);
         self.verify_seconds = Some(seconds);
         self.verify_gb_s = Some(self.bytes as f64 / seconds.max(1e-9) / 1e9);
     }
@@ -128,6 +129,10 @@ impl Report {
             );
         }
         text += &match (&self.resume, self.dry_run) {
+            (Some(verify), _) if self.finished => format!(
+                "{} is complete; verifying was interrupted; to verify: {verify}",
+                self.folder.display()
+            ),
             (Some(resume), _) => format!("interrupted; to go on: {resume}"),
             (None, true) => "nothing was written".to_owned(),
             (None, false) => format!("{} is complete", self.folder.display()),
@@ -136,8 +141,13 @@ impl Report {
     }
 }
 
-/// The command line that goes on where this one ended.
-fn resume_command(arguments: &Arguments, checkpoint: &Checkpoint) -> String {
+/// The command line that goes on where this one ended: with writing, or, once all is `written`,
+/// with verifying, which must not write anything anew.
+pub(super) fn go_on_command(
+    arguments: &Arguments,
+    checkpoint: &Checkpoint,
+    written: bool,
+) -> String {
     let (model, out) = (checkpoint.folder().display(), arguments.out.display());
     let mut command = format!("repack --model {model} --out {out}");
     for (flag, given) in [
@@ -145,8 +155,8 @@ fn resume_command(arguments: &Arguments, checkpoint: &Checkpoint) -> String {
         (" --ngram", arguments.ngram),
         (" --pad-rows", arguments.pad_rows),
         (" --verify", arguments.verify),
-        (" --replace", arguments.replace),
-        (" --resume", true),
+        (" --replace", arguments.replace && !written),
+        (" --resume", !written),
     ] {
         if given {
             command += flag;

@@ -141,6 +141,32 @@ fn a_mirror_gives_the_same_tokens_and_each_copy_its_share() {
     assert_eq!(text.lines().filter(|line| line.starts_with("mirror ")).count(), 2, "{text}");
 }
 
+/// What comes from a container is told; a link that leads nowhere is not passed over.
+#[test]
+fn the_container_and_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let repack = |flag: &str| {
+        let named = ["repack", "--model", "models/tiny-moe", "--out"].map(Into::into);
+        let arguments = named.into_iter().chain([folder.path().into(), flag.into()]);
+        let ended = slotstream_examples::repack::run(arguments, &mut Console::new(&mut Vec::new()));
+        assert!(matches!(ended, Ok(Ended::Done)), "{ended:?}");
+    };
+    let named = folder.path().to_str().expect("UTF-8");
+    let flags = ["--container", named, "--max-tokens", "2"];
+    repack("--ngram");
+    assert_eq!(
+        generated(&[&flags[..], &["--json"]].concat())["container_holds"],
+        serde_json::json!(["rows"])
+    );
+    let path = folder.path().join("experts.slots");
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    assert_user_error(run, &flags, "experts.slots is a link that leads nowhere");
+    fs::remove_file(&path).unwrap();
+    repack("--experts");
+    let both = serde_json::json!(["records", "rows"]);
+    assert_eq!(generated(&[&flags[..], &["--json"]].concat())["container_holds"], both);
+}
+
 #[test]
 fn the_text_is_printed_before_the_figures() {
     let (text, result) = output(run, &["--max-tokens", "12"]);

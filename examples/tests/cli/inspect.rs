@@ -278,4 +278,9 @@ fn lists_of_digests_that_are_none() {
     fs::write(&list, [0xff, 0xfe]).unwrap();
     assert_user_error(run, &["--sha256", utf8(&list)], "cannot be read as text");
     assert_user_error(run, &["--sha256", "no/such/list"], "no/such/list");
+    // The model was not looked at, and is not called valid.
+    let (text, _) = output(run, &["--sha256", utf8(&list)]);
+    assert!(text.trim_end().ends_with("\nnot looked at: the request itself is wrong"), "{text}");
+    let (text, _) = output(run, &["--sha256", utf8(&list), "--json"]);
+    assert_eq!(last_object(&text)["valid"], serde_json::Value::Null);
 }

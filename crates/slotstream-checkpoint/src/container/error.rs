@@ -26,6 +26,15 @@ pub enum ContainerError {
         /// The system's own error.
         source: io::Error,
     },
+    /// Something else stands where a file of a container is, or is to be written.
+    #[error("{} is {found}, not a file of its own: remove it", path.display())]
+    #[non_exhaustive]
+    NotAFile {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// A folder without a container.
     #[error(
         "{} holds neither experts.slots nor ngram.rows: it is not a container; make one with \
@@ -47,7 +56,10 @@ pub enum ContainerError {
         remedy: Box<RepackCommand>,
     },
     /// A file that begins like no container.
-    #[error("{}: begins with {found}, a container with {expected}", path.display())]
+    #[error(
+        "{}: begins with {found}, a container with {expected}; repack it with --replace",
+        path.display()
+    )]
     #[non_exhaustive]
     Magic {
         /// The file.
@@ -106,7 +118,7 @@ pub enum ContainerError {
     },
     /// A field of the header that cannot be.
     #[error(
-        "{}: byte {offset}: {field}: expected {expected}, found {found}",
+        "{}: byte {offset}: {field}: expected {expected}, found {found}; repack it",
         path.display()
     )]
     #[non_exhaustive]
@@ -154,7 +166,10 @@ pub enum ContainerError {
         found: Box<SourceIdentity>,
     },
     /// A file that this build cannot read stands where one was to be written.
-    #[error("{} is not replaced without --replace: whose it is cannot be read", path.display())]
+    #[error(
+        "{} is not written over: whose it is cannot be read; remove it, or replace it with --replace",
+        path.display()
+    )]
     #[non_exhaustive]
     Foreign {
         /// The file.
@@ -231,7 +246,7 @@ pub enum ContainerError {
     },
     /// The unfinished file of an earlier run is there.
     #[error(
-        "{}: an earlier run was not finished: go on with --resume, or remove the file",
+        "{}: an earlier run was not finished: go on with --resume, or begin anew with --replace",
         path.display()
     )]
     #[non_exhaustive]
@@ -334,7 +349,8 @@ impl ContainerError {
             },
             Self::Read { source, .. } => source.kind(),
             Self::Source { source, .. } => source.kind(),
-            Self::NoContainer { .. }
+            Self::NotAFile { .. }
+            | Self::NoContainer { .. }
             | Self::Unfinished { .. }
             | Self::Version { .. }
             | Self::Stale { .. }

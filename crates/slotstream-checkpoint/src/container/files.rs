@@ -1,12 +1,58 @@
 //! Files read by position.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, FileType, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
 
 use super::ContainerError;
+
+/// Whether there is a file at a path, links followed. A pipe, which would block, a folder, and a
+/// link that leads nowhere are errors.
+pub(super) fn file_at(path: &Path) -> Result<bool, ContainerError> {
+    let Some(there) = entry(path)? else { return Ok(false) };
+    let led = match fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound && there.is_symlink() => {
+            return Err(not_a_file(path, "a link that leads nowhere"));
+        }
+        led => led.map_err(|e| ContainerError::io(path, "open", 0, e))?,
+    };
+    if led.is_file() { Ok(true) } else { Err(not_a_file(path, kind_of(led.file_type()))) }
+}
+
+/// Whether there is a file at a path that has no other name: it can be written to without changing
+/// anything else. Whatever else is there is an error.
+pub(super) fn own_file_at(path: &Path) -> Result<bool, ContainerError> {
+    let Some(there) = entry(path)? else { return Ok(false) };
+    match (there.is_file(), there.nlink()) {
+        (true, 1) => Ok(true),
+        (true, _) => Err(not_a_file(path, "a file with another name, too")),
+        (false, _) => Err(not_a_file(path, kind_of(there.file_type()))),
+    }
+}
+
+fn entry(path: &Path) -> Result<Option<Metadata>, ContainerError> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        there => there.map(Some).map_err(|e| ContainerError::io(path, "open", 0, e)),
+    }
+}
+
+fn not_a_file(path: &Path, found: &'static str) -> ContainerError {
+    ContainerError::NotAFile { path: path.into(), found }
+}
+
+fn kind_of(kind: FileType) -> &'static str {
+    match kind {
+        _ if kind.is_symlink() => "a link",
+        _ if kind.is_dir() => "a folder",
+        _ if kind.is_fifo() => "a pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
 
 /// Reads files by position through the page cache. For those who have no reader of their own at
 /// hand: `slotstream-io` has better ones.
@@ -32,7 +78,7 @@ impl RecordReader for PlainReader {
             return Err(ReadError::buffer_length(extent, buffer.len()));
         }
         file.read_exact_at(buffer, extent.offset()).map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => ReadError::end_of_file(path, extent, 0),
+            ErrorKind::UnexpectedEof => ReadError::end_of_file(path, extent, 0),
             _ => ReadError::io(path, extent, 0, e),
         })
     }

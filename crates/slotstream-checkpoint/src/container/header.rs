@@ -121,7 +121,8 @@ impl ContainerHeader {
         let mut read = Fields::new(path, front);
         let magic = front.get(..MAGIC.len()).unwrap_or(front);
         if magic != MAGIC {
-            let (found, expected) = (hex(magic), hex(&MAGIC));
+            let found = if magic.is_empty() { "nothing".into() } else { hex(magic) };
+            let expected = hex(&MAGIC);
             return Err(ContainerError::Magic { path: path.into(), found, expected });
         }
         read.bytes("magic", MAGIC.len())?;

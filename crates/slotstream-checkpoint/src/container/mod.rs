@@ -20,8 +20,7 @@ mod tests;
 mod verify;
 mod wire;
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +35,7 @@ pub use repack::{Progress, Repack, RepackedFile, Stage};
 pub use rows::{RowLayout, RowPart};
 pub use source::{ContainerKind, Digest, SourceIdentity, SourceShard};
 
+use files::file_at;
 use header::FRONT;
 use repack::part_path;
 
@@ -92,10 +92,12 @@ impl Container {
         Ok(Self { folder: folder.into(), paths, experts, ngram, first_file: 0 })
     }
 
-    /// Whether a folder has a file of a container's name.
+    /// Whether a folder has something of a container's name, be it a link that leads nowhere: then
+    /// [`Container::open`] says what is wrong with it.
     #[must_use]
     pub fn is_in(folder: &Path) -> bool {
-        ContainerKind::ALL.iter().any(|kind| folder.join(kind.file_name()).is_file())
+        let there = |kind: &ContainerKind| folder.join(kind.file_name()).symlink_metadata().is_ok();
+        ContainerKind::ALL.iter().any(there)
     }
 
     fn nothing(folder: &Path, checkpoint: &Checkpoint) -> ContainerError {
@@ -118,13 +120,8 @@ impl Container {
         folder: &Path,
     ) -> Result<Option<ContainerFile>, ContainerError> {
         let fail = |e| ContainerError::io(path, "open", 0, e);
-        let meta = match fs::metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            meta => meta.map_err(fail)?,
-        };
-        // A pipe would block.
-        if !meta.is_file() {
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
+        if !file_at(path)? {
+            return Ok(None);
         }
         let file = File::open(path).map_err(fail)?;
         let header = Self::read_header(path, &file, kind)?;

@@ -38,10 +38,15 @@ impl<'a> Part<'a> {
         Ok(Self { path, file, header, table: vec![0; blocks] })
     }
 
-    /// Keeps the blocks that an earlier run wrote for this very header, up to the first that does
-    /// not agree with its checksum, and empties the file without any. Gives their number.
-    pub(super) fn keep(&mut self, report: &mut Report<'_>) -> Result<u64, ContainerError> {
-        let kept = if self.is_of_this_header()? { self.whole_blocks(report)? } else { 0 };
+    /// Keeps, to resume, the blocks that an earlier run wrote for this very header, up to the first
+    /// that does not agree with its checksum, and empties the file without any. Gives their number.
+    pub(super) fn keep(
+        &mut self,
+        resume: bool,
+        report: &mut Report<'_>,
+    ) -> Result<u64, ContainerError> {
+        let keeps = resume && self.is_of_this_header()?;
+        let kept = if keeps { self.whole_blocks(report)? } else { 0 };
         if kept == 0 {
             let emptied = self.file.set_len(0);
             emptied.map_err(|e| ContainerError::io(self.path, "empty", 0, e))?;

@@ -1,7 +1,7 @@
 //! Writes a container.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use slotstream_core::RecordReader;
 
 use super::content::Content;
 use super::disk::{Disk, RealDisk};
-use super::files::PlainReader;
-use super::header::ContainerHeader;
+use super::files::{PlainReader, file_at, own_file_at};
+use super::header::{ContainerHeader, FRONT};
 use super::image::{Image, STEP_BYTES};
 use super::part::Part;
 use super::source::{ContainerKind, SourceIdentity};
@@ -123,8 +123,8 @@ impl<'a> Repack<'a> {
         self
     }
 
-    /// Goes on where an earlier run was cut off. Without this, what such a run left is an error. A
-    /// rest of another source, or of other options, is written anew.
+    /// Goes on where an earlier run was cut off. Without this, what such a run left is an error
+    /// unless [`Repack::replace`] is set. A rest of other options is written anew.
     #[must_use]
     pub const fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
@@ -132,7 +132,8 @@ impl<'a> Repack<'a> {
     }
 
     /// Writes anew what is there: a finished file, whose bytes may be damaged although nothing else
-    /// of it shows that, and one of another model. With [`Repack::resume`], a finished file that
+    /// of it shows that, one of another model, and what an earlier run left. With
+    /// [`Repack::resume`] that run is gone on with, and a finished file that
     /// fits and has no unfinished one beside it is what an earlier run wrote, and stays.
     #[must_use]
     pub const fn replace(mut self, replace: bool) -> Self {
@@ -158,7 +159,7 @@ impl<'a> Repack<'a> {
     ///
     /// # Errors
     /// [`ContainerError::NoNgram`], [`ContainerError::PartExists`],
-    /// [`ContainerError::OtherModel`], [`ContainerError::Foreign`], [`ContainerError::Space`], and
+    /// [`ContainerError::NotAFile`], [`ContainerError::OtherModel`], [`ContainerError::Foreign`], [`ContainerError::Space`], and
     /// those of reading the checkpoint's config and headers.
     pub fn plan(&self) -> Result<Vec<RepackedFile>, ContainerError> {
         let jobs = self.jobs()?;
@@ -226,7 +227,7 @@ impl<'a> Repack<'a> {
         let image =
             Image { checkpoint: self.checkpoint, content, reader, step_bytes: self.step_bytes };
         let mut part = Part::open(self.disk, &path, job.header.clone())?;
-        let kept = part.keep(report)?;
+        let kept = part.keep(self.resume, report)?;
         part.write(&image, kept, report)?;
         // Nothing may be published of a source that is no longer the one that the header names.
         let now = SourceIdentity::of(self.checkpoint, job.file.kind)?;
@@ -262,7 +263,8 @@ impl<'a> Repack<'a> {
             *content == header.content || (!self.pad_rows && Some(content) == padded.as_ref())
         };
         let part = part_path(&path);
-        let part_exists = part.symlink_metadata().is_ok();
+        file_at(&path)?;
+        let part_exists = own_file_at(&part)?;
         let there = match Container::open_file(&path, kind, self.checkpoint, &self.folder) {
             _ if self.replace && (!self.resume || part_exists) => None,
             Ok(Some(file)) => Some(file.header).filter(|header| serves(&header.content)),
@@ -274,10 +276,10 @@ impl<'a> Repack<'a> {
         if !finished && !self.replace {
             spare_others(&path, kind, &header.source)?;
             if self.resume {
-                spare_other_part(&part, kind, &header.source)?;
+                spare_other_part(&part, &header)?;
             }
         }
-        if !finished && !self.resume && part_exists {
+        if !finished && !self.resume && !self.replace && part_exists {
             return Err(ContainerError::PartExists { path: part });
         }
         let bytes = header.file_len();
@@ -332,22 +334,39 @@ fn spare_others(
 ) -> Result<(), ContainerError> {
     match header_of(path, kind) {
         Some(Ok(header)) if header.complete => compare(path, own, &header.source),
-        Some(Err(source @ (ContainerError::Magic { .. } | ContainerError::Version { .. }))) => {
-            Err(ContainerError::Foreign { path: path.into(), source: Box::new(source) })
-        }
-        // What is damaged or not finished is of no use.
+        Some(Err(error)) => spare_unknown(path, error),
+        // What is not finished is of no use.
         _ => Ok(()),
     }
 }
 
-/// An error if an unfinished file is of other weights: somebody may want to go on with it.
-fn spare_other_part(
-    path: &Path,
-    kind: ContainerKind,
-    own: &SourceIdentity,
-) -> Result<(), ContainerError> {
-    match header_of(path, kind) {
-        Some(Ok(header)) => compare(path, own, &header.source),
+/// An error if an unfinished file is of other weights, or nobody can tell: somebody may want to go
+/// on with it.
+fn spare_other_part(path: &Path, own: &ContainerHeader) -> Result<(), ContainerError> {
+    match header_of(path, own.content.kind()) {
+        Some(Ok(header)) => compare(path, &own.source, &header.source),
+        Some(Err(error)) if !is_begun(path, own)? => spare_unknown(path, error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file begins as one whose very first write was cut off: with some of the bytes of its
+/// header, perhaps none, and then zeros.
+fn is_begun(path: &Path, own: &ContainerHeader) -> Result<bool, ContainerError> {
+    let mut found = Vec::new();
+    let front = File::open(path).and_then(|file| file.take(FRONT as u64).read_to_end(&mut found));
+    front.map_err(|e| ContainerError::io(path, "read the header of", 0, e))?;
+    let written = found.iter().zip(own.encode()).take_while(|(a, b)| **a == *b).count();
+    Ok(found[written..].iter().all(|byte| *byte == 0))
+}
+
+/// An error if whose a file is cannot be read; one that is damaged is of no use to anybody.
+fn spare_unknown(path: &Path, source: ContainerError) -> Result<(), ContainerError> {
+    match source {
+        ContainerError::Magic { .. } | ContainerError::Version { .. } => {
+            Err(ContainerError::Foreign { path: path.into(), source: Box::new(source) })
+        }
+        ContainerError::Io { .. } | ContainerError::NotAFile { .. } => Err(source),
         _ => Ok(()),
     }
 }
@@ -370,12 +389,15 @@ fn compare(
 
 /// The header of a file of a container; `None` where there is no file.
 fn header_of(path: &Path, kind: ContainerKind) -> Option<Result<ContainerHeader, ContainerError>> {
-    // A pipe would block, and a link lead elsewhere.
-    if !fs::symlink_metadata(path).ok()?.is_file() {
-        return None;
+    match file_at(path) {
+        Ok(false) => None,
+        Ok(true) => Some(
+            File::open(path)
+                .map_err(|e| ContainerError::io(path, "open", 0, e))
+                .and_then(|file| Container::read_header(path, &file, kind)),
+        ),
+        Err(error) => Some(Err(error)),
     }
-    let file = File::open(path).ok()?;
-    Some(Container::read_header(path, &file, kind))
 }
 
 /// A file to write.

@@ -194,7 +194,7 @@ fn folders_without_a_container() {
     assert!(matches!(error, ContainerError::Unfinished { .. }), "{error}");
     fs::create_dir(out.path().join("experts.slots")).unwrap();
     let error = Container::open(out.path(), &checkpoint).expect_err("a folder");
-    assert!(matches!(error, ContainerError::Io { .. }), "{error}");
+    assert!(matches!(error, ContainerError::NotAFile { .. }), "{error}");
     let repack =
         slotstream_checkpoint::container::Repack::new(&checkpoint, &out.path().join("a/b"));
     let error = repack.run(&mut go_on).expect_err("no parent");

@@ -195,6 +195,112 @@ fn what_nobody_can_read_is_not_replaced() {
     }
 }
 
+/// Going on writes over nothing but what an earlier run left.
+#[test]
+fn the_rest_of_something_else() {
+    let checkpoint = open(&random_fixture());
+    let (whole, _) = repacked(&checkpoint, false);
+    let good = fs::read(whole.path().join("experts.slots")).unwrap();
+    let mut version = good.clone();
+    version[8] = 9;
+    let noise: Vec<u8> = (0..40_000_u32).map(|n| ((n * n) >> 7) as u8 | 1).collect();
+    for (what, rest) in
+        [("text", b"a letter to somebody".to_vec()), ("noise", noise), ("version", version)]
+    {
+        let out = tempfile::tempdir().unwrap();
+        let part = out.path().join("experts.slots.part");
+        fs::write(&part, &rest).unwrap();
+        let repack = Repack::new(&checkpoint, out.path());
+        let resume = repack.clone().resume(true);
+        let error = resume.clone().run(&mut go_on).expect_err(what);
+        assert!(matches!(&error, ContainerError::Foreign { path, .. } if *path == part), "{error}");
+        let told = error.to_string();
+        assert!(told.contains("remove it") && told.contains("--replace"), "{told}");
+        assert!(resume.plan().is_err() && error.kind() == ErrorKind::User);
+        assert!(fs::read(&part).unwrap() == rest && !out.path().join("ngram.rows").exists());
+        resume.replace(true).run(&mut go_on).expect("replaced");
+        assert!(fs::read(out.path().join("experts.slots")).unwrap() == good);
+    }
+    // What a run leaves that was cut off before its header was whole.
+    let page = 16_384;
+    for rest in [vec![], vec![0; page], [&good[..9], &vec![0; page]].concat(), good[..5].to_vec()] {
+        let out = tempfile::tempdir().unwrap();
+        fs::write(out.path().join("experts.slots.part"), &rest).unwrap();
+        Repack::new(&checkpoint, out.path()).resume(true).run(&mut go_on).expect("its own");
+        assert!(fs::read(out.path().join("experts.slots")).unwrap() == good);
+    }
+}
+
+/// A link is as good as the file that it leads to; what is no file is refused before a byte of any
+/// file is written, and stays.
+#[test]
+fn links_and_what_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = two_models(folder.path());
+    let (out, _) = repacked(&a, false);
+    let link = |to: &Path, at: &Path| std::os::unix::fs::symlink(to, at).unwrap();
+    let others = tempfile::tempdir().unwrap();
+    let path = others.path().join("experts.slots");
+    link(&out.path().join("experts.slots"), &path);
+    let error = Repack::new(&b, others.path()).run(&mut go_on).expect_err("a's");
+    assert!(matches!(error, ContainerError::OtherModel { .. }), "{error}");
+    assert!(path.is_symlink() && fs::read_dir(others.path()).unwrap().count() == 1);
+    let files = Repack::new(&a, others.path()).run(&mut go_on).expect("a's own");
+    assert!(path.is_symlink() && files[0].kept == files[0].bytes, "{files:?}");
+
+    for name in ["experts.slots", "ngram.rows", "experts.slots.part", "ngram.rows.part"] {
+        for (what, words) in [
+            ("folder", "is a folder"),
+            ("socket", "is a socket"),
+            ("dangling", if name.ends_with(".part") { "is a link" } else { "leads nowhere" }),
+        ] {
+            let out = tempfile::tempdir().unwrap();
+            let path = out.path().join(name);
+            match what {
+                "folder" => fs::create_dir(&path).unwrap(),
+                "socket" => drop(std::os::unix::net::UnixListener::bind(&path).unwrap()),
+                _ => link(&out.path().join("nothing"), &path),
+            }
+            let repack = Repack::new(&a, out.path());
+            let replace = repack.clone().replace(true);
+            for repack in [repack.clone(), repack.resume(true), replace] {
+                let error = repack.clone().run(&mut go_on).expect_err(what);
+                let told = error.to_string();
+                assert!(matches!(error, ContainerError::NotAFile { .. }), "{error}");
+                assert!(told.contains(words) && told.contains(name), "{told}");
+                assert!(told.contains("remove it") && repack.plan().is_err(), "{told}");
+                assert_eq!(error.kind(), ErrorKind::User);
+                assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "{name} {what}");
+            }
+        }
+    }
+}
+
+/// Opening does not pass over what has a container's name.
+#[test]
+fn a_link_that_leads_nowhere_is_no_missing_file() {
+    let checkpoint = open(&random_fixture());
+    let (out, _) = repacked(&checkpoint, false);
+    let path = out.path().join("experts.slots");
+    fs::rename(&path, out.path().join("moved")).unwrap();
+    let container = Container::open(out.path(), &checkpoint).expect("rows alone");
+    assert!(container.experts().is_none() && container.ngram().is_some());
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    let error = Container::open(out.path(), &checkpoint).expect_err("nowhere");
+    assert!(matches!(&error, ContainerError::NotAFile { path: p, .. } if *p == path), "{error}");
+    fs::remove_file(out.path().join("ngram.rows")).unwrap();
+    assert!(Container::is_in(out.path()), "nor is it looked for elsewhere");
+    // One that leads somewhere is as good as the file.
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("moved", &path).unwrap();
+    assert!(Container::open(out.path(), &checkpoint).expect("linked").experts().is_some());
+    // Without a byte, it says so, and what helps.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, []).unwrap();
+    let told = Container::open(out.path(), &checkpoint).expect_err("empty").to_string();
+    assert!(told.contains("begins with nothing") && told.contains("repack it"), "{told}");
+}
+
 /// A flipped bit of a record: nothing else shows that the file is damaged.
 #[test]
 fn a_finished_file_is_written_anew_when_told_so() {
@@ -217,9 +323,14 @@ fn a_finished_file_is_written_anew_when_told_so() {
     };
     replace.run(stop).expect_err("stopped");
     assert!(fs::read(&path).unwrap() == damaged);
-    let files = replace.resume(true).run(&mut go_on).expect("replaced");
+    let files = replace.clone().resume(true).run(&mut go_on).expect("replaced");
     assert!(fs::read(&path).unwrap() == good);
     assert!(files[0].kept > 0 && files[0].kept < files[0].bytes, "{files:?}");
+    // Without resuming, an unfinished file is begun anew.
+    replace.clone().resume(false).run(stop).expect_err("stopped");
+    assert!(folder.path().join("experts.slots.part").is_file());
+    let files = replace.resume(false).run(&mut go_on).expect("anew");
+    assert!(files[0].kept == 0 && fs::read(&path).unwrap() == good, "{files:?}");
 }
 
 #[test]
