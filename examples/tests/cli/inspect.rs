@@ -282,5 +282,5 @@ fn lists_of_digests_that_are_none() {
     let (text, _) = output(run, &["--sha256", utf8(&list)]);
     assert!(text.trim_end().ends_with("\nnot looked at: the request itself is wrong"), "{text}");
     let (text, _) = output(run, &["--sha256", utf8(&list), "--json"]);
-    assert_eq!(last_object(&text)["valid"], serde_json::Value::Null);
+    assert_eq!(last_object(&text)["valid"], Value::Null);
 }
