@@ -13,15 +13,17 @@ use slotstream_core::{
     Advice, Alignment, ErrorKind, Extent, FileId, ReadError, ReaderMode, RecordReader,
 };
 
-use self::load::{Load, earliest};
+use self::load::Load;
 use crate::IoError;
 
 /// Several copies of the same files on disks of their own: together they read faster than each,
 /// and one may fail.
 ///
-/// **Which copy is read.** The one with the earliest estimated finish: the bytes it still has to
-/// bring and those of the request, divided by the rate of all its reads together while it was
-/// busy. A copy that was not read for ten seconds is tried again. Reads spread over the disks when
+/// **Which copy is read.** The one with the earliest estimated finish: the work it still has to do
+/// and that of the request, divided by the rate of all its reads together while it was busy. The
+/// work of a read is its bytes and 512 KiB, for what it takes beside them. Copies whose estimates
+/// are about equal share the reads. A copy that was slow is tried again when the others have worked
+/// for sixteen times what a read of it would take, or after ten seconds. Reads spread over the disks when
 /// several are in progress, as from a [`LaneQueue`](crate::LaneQueue); the requests of one batch
 /// are read one after the other.
 ///
@@ -184,8 +186,7 @@ impl MirrorReader {
             let copy = &self.copies[i];
             tried & (1 << i) == 0 && copy.has(file) && (none || copy.left_out.get().is_none())
         };
-        let copy = earliest(&loads, now, bytes, may)?;
-        loads[copy].begin(now, bytes);
+        let copy = load::begin(&mut loads, now, bytes, may)?;
         Some(InFlight { mirror: self, copy, bytes })
     }
 
