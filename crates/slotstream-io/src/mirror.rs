@@ -3,7 +3,7 @@
 mod compare;
 mod load;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use slotstream_core::{
     Advice, Alignment, ErrorKind, Extent, FileId, ReadError, ReaderMode, RecordReader,
 };
 
+use self::compare::Difference;
 use self::load::Load;
 use crate::IoError;
 
@@ -39,8 +40,8 @@ use crate::IoError;
 /// know it, and where one knows it the first, the middle and the last 4,096 bytes of each file. At
 /// use: the whole of the first four reads of each file, from every copy. Nothing else: what differs
 /// elsewhere is found only by a [`Checked`](crate::Checked) around each copy. Copies that differ
-/// are refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::Changed`], for
-/// that read and all later ones.
+/// are refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::CopiesDiffer`],
+/// for that read and all later ones.
 ///
 /// **Changes.** [`check_unchanged`] checks the copies that are in use. A copy that changed is
 /// reported once, because earlier reads may have come from it, and left out. A copy that is left
@@ -70,8 +71,8 @@ pub struct MirrorReader {
     began: Instant,
     /// Reads of each file that are still to be compared.
     to_compare: Vec<AtomicU8>,
-    /// Why nothing is read any more: the path and what differs.
-    refused: OnceLock<(PathBuf, String)>,
+    /// Why nothing is read any more.
+    refused: OnceLock<Difference>,
     /// A copy that changed and that nobody was told of.
     owed: Mutex<Option<ReadError>>,
 }
@@ -220,7 +221,9 @@ impl MirrorReader {
 
     fn refusal(&self) -> Result<(), ReadError> {
         match self.refused.get() {
-            Some((path, what)) => Err(ReadError::changed(path, what.as_str())),
+            Some(Difference { first, other, what }) => {
+                Err(ReadError::copies_differ(first, other, what.as_str()))
+            }
             None => Ok(()),
         }
     }
@@ -292,18 +295,17 @@ impl RecordReader for MirrorReader {
     }
 
     fn effective(&self) -> ReaderMode {
-        let reads: Vec<u64> = self.loads.lock().iter().map(|load| load.reads).collect();
         let tell = |(i, copy): (usize, &Copy)| match copy.left_out.get() {
             Some(why) => format!("copy {i} left out: {why}"),
             None => {
                 let ReaderMode { name, why, .. } = copy.reader.effective();
-                format!("copy {i} with {} reads: {name}, {why}", reads[i])
+                format!("copy {i}: {name}, {why}")
             }
         };
         let copies: Vec<String> = self.copies.iter().enumerate().map(tell).collect();
         let mut why = format!("{} copies; {}", copies.len(), copies.join("; "));
-        if let Some((path, what)) = self.refused.get() {
-            why = format!("refused: {} {what}; {why}", path.display());
+        if let Some(Difference { other, what, .. }) = self.refused.get() {
+            why = format!("refused: {} {what}; {why}", other.display());
         }
         ReaderMode::new("mirror", why)
     }
