@@ -278,4 +278,8 @@ fn lists_of_digests_that_are_none() {
     fs::write(&list, [0xff, 0xfe]).unwrap();
     assert_user_error(run, &["--sha256", utf8(&list)], "cannot be read as text");
     assert_user_error(run, &["--sha256", "no/such/list"], "no/such/list");
+    // A pipe, which would be waited for for ever.
+    let pipe = list.with_file_name("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_user_error(run, &["--sha256", utf8(&pipe)], "expected a regular file");
 }
