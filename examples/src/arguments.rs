@@ -42,7 +42,7 @@ pub struct EngineArguments {
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Engine")]
     pub reader: ReaderArgument,
     /// Folder on another disk with copies of the model's files, its container's, or both: reads
-    /// spread over the disks; may be given again
+    /// spread over the disks; may be given again; not with --reader mmap
     #[arg(long, value_name = "DIR", help_heading = "Engine")]
     pub mirror: Vec<PathBuf>,
     /// Folder of a repacked container, or "none" to read the shards [default: a container in the
@@ -125,6 +125,13 @@ impl EngineArguments {
     /// # Errors
     /// [`slotstream::Error::Policy`] for an unknown policy.
     pub fn builder(&self, model: &ModelFolder) -> Result<EngineBuilder, Failure> {
+        if let (Some(folder), ReaderArgument::Mmap) = (self.mirror.first(), self.reader) {
+            return Err(Failure::Option {
+                option: "--mirror",
+                value: folder.display().to_string(),
+                expected: "no --mirror beside --reader mmap: choose another reader".into(),
+            });
+        }
         let policy = parse_policy(&self.policy).map_err(slotstream::Error::from)?;
         let mut builder = Engine::builder(&model.path)
             .sizing(self.sizing(model))

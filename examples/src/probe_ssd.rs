@@ -26,7 +26,7 @@ use slotstream_io::{ReaderKind, Throttle};
 use slotstream_replay::bytes_a_token;
 
 use crate::console::parse;
-use crate::{Console, Ended, Failure, MODEL_VARIABLE, find_model, parse_size};
+use crate::{Console, Ended, Failure, MODEL_VARIABLE, find_model, parse_size, show_size};
 use measure::{Cell, Sample};
 use places::Places;
 use report::Report;
@@ -70,7 +70,7 @@ pub struct Arguments {
         help_heading = "Files"
     )]
     pub size: u64,
-    /// Readers to compare
+    /// Readers to compare: auto, buffered, uncached, memory, direct, uring; mmap is not offered
     #[arg(
         long,
         value_name = "NAMES",
@@ -82,7 +82,8 @@ pub struct Arguments {
     /// Read from the model of a disk instead: apple, or latency=TIME,gbs=N,deep=N
     ///
     /// No byte is moved: what is measured is the model, with the engine's lanes. A read of n bytes
-    /// alone takes the latency and n at gbs (GB/s); all together bring deep GB/s at most. apple is
+    /// alone takes the latency and n at gbs (GB/s); all together bring deep GB/s at most.
+    /// TIME is a number with ns, us or ms, 10000ms at most; N is 0.001 to 1000. apple is
     /// the SSD of an M5 Pro as others measured it, latency=53.245us,gbs=11.568,deep=17.3: 292 us
     /// for a record alone, which is 9.46 GB/s.
     #[arg(
@@ -234,6 +235,7 @@ fn probe(
         None => lens(files)?,
     };
     let total: u64 = lens.iter().sum();
+    fits(arguments, &lens, shape, cells)?;
     let mut places = Places::new(&lens, arguments.seed);
     let rounds = usize::from(arguments.rounds);
     let bytes = arguments.bytes.unwrap_or_else(|| {
@@ -272,6 +274,26 @@ fn probe(
     bar.finish_and_clear();
     report.finish();
     Ok((samples, report))
+}
+
+/// Refuses files in which not even the first measurement finds its reads.
+fn fits(arguments: &Arguments, lens: &[u64], shape: &Shape, cells: &[Cell]) -> Result<(), Failure> {
+    let mut places = Places::new(lens, arguments.seed);
+    // Without cells nothing is read.
+    let Some(first) = cells.first() else { return Ok(()) };
+    if places.take_warm_up(first).is_some() && places.take_for(first, shape, 0).is_some() {
+        return Ok(());
+    }
+    let lanes = u64::from(first.depth);
+    let longest = places::longest(&[first.way], shape);
+    Err(Failure::Option {
+        option: if arguments.scratch.is_some() { "--size" } else { "files" },
+        value: format!("{} bytes", lens.iter().sum::<u64>()),
+        expected: format!(
+            "room for the first measurement: about {} for {lanes} reads at once",
+            show_size((2 * lanes * longest).max(16 << 20))
+        ),
+    })
 }
 
 fn lens(files: &[PathBuf]) -> Result<Vec<u64>, Failure> {

@@ -122,8 +122,9 @@ pub fn run(
     let stacks = tensors.iter().filter(|tensor| tensor.name.contains(".mlp.switch_mlp."));
     let expert_bytes: u64 = stacks.map(|tensor| tensor.len).sum();
     let mut report = Report::new(&arguments, &shape, &skew, (bytes, expert_bytes));
+    folder::vacant(&arguments.out)?;
     if !arguments.dry_run {
-        folder::check(&arguments.out, bytes)?;
+        folder::room(&arguments.out, bytes)?;
         let begun = Instant::now();
         match write(&spec, &arguments, bytes, console) {
             Ok(files) => report.done(files, begun.elapsed().as_secs_f64()),

@@ -258,6 +258,22 @@ pub enum ReadError {
         /// What differs, with both values.
         what: String,
     },
+    /// Two copies of a file hold different bytes, and nobody knows which are right.
+    #[error(
+        "{} is no copy of {}: {what}; one of them is damaged: copy it or make it again, or leave \
+         the copy out of the mirror",
+        other.display(),
+        first.display()
+    )]
+    #[non_exhaustive]
+    CopiesDiffer {
+        /// The file of one copy.
+        first: Box<Path>,
+        /// The file of another copy.
+        other: Box<Path>,
+        /// What differs, with both values.
+        what: Box<str>,
+    },
     /// The bytes are not those that the file's own checksum is of.
     #[error(
         "{}: the {wanted} bytes at offset {offset} have checksum {found:08x}, expected \
@@ -359,6 +375,12 @@ impl ReadError {
         Self::Changed { path: path.into(), what: what.into() }
     }
 
+    /// The file at `other` is not a copy of that at `first`.
+    #[must_use]
+    pub fn copies_differ(first: &Path, other: &Path, what: impl Into<Box<str>>) -> Self {
+        Self::CopiesDiffer { first: first.into(), other: other.into(), what: what.into() }
+    }
+
     /// The bytes of `extent` have the CRC-32 `found`.
     #[must_use]
     pub fn checksum(path: &Path, extent: &Extent, expected: u32, found: u32) -> Self {
@@ -411,9 +433,10 @@ impl ReadError {
                 ErrorKind::User
             }
             Self::Io { .. } | Self::Other { .. } => ErrorKind::Transient,
-            Self::EndOfFile { .. } | Self::Changed { .. } | Self::Checksum { .. } => {
-                ErrorKind::Corrupt
-            }
+            Self::EndOfFile { .. }
+            | Self::Changed { .. }
+            | Self::CopiesDiffer { .. }
+            | Self::Checksum { .. } => ErrorKind::Corrupt,
             Self::Cancelled { .. } | Self::Closed { .. } => ErrorKind::Cancelled,
             Self::UnknownFile { .. } | Self::BufferLength { .. } => ErrorKind::Bug,
         }

@@ -3,7 +3,7 @@
 mod compare;
 mod load;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,15 +13,18 @@ use slotstream_core::{
     Advice, Alignment, ErrorKind, Extent, FileId, ReadError, ReaderMode, RecordReader,
 };
 
-use self::load::{Load, earliest};
+use self::compare::Difference;
+use self::load::Load;
 use crate::IoError;
 
 /// Several copies of the same files on disks of their own: together they read faster than each,
 /// and one may fail.
 ///
-/// **Which copy is read.** The one with the earliest estimated finish: the bytes it still has to
-/// bring and those of the request, divided by the rate of all its reads together while it was
-/// busy. A copy that was not read for ten seconds is tried again. Reads spread over the disks when
+/// **Which copy is read.** The one with the earliest estimated finish: the work it still has to do
+/// and that of the request, divided by the rate of all its reads together while it was busy. The
+/// work of a read is its bytes and 512 KiB, for what it takes beside them. Copies whose estimates
+/// are about equal share the reads. A copy that was slow is tried again when the others have worked
+/// for sixteen times what a read of it would take, or after ten seconds. Reads spread over the disks when
 /// several are in progress, as from a [`LaneQueue`](crate::LaneQueue); the requests of one batch
 /// are read one after the other.
 ///
@@ -37,8 +40,8 @@ use crate::IoError;
 /// know it, and where one knows it the first, the middle and the last 4,096 bytes of each file. At
 /// use: the whole of the first four reads of each file, from every copy. Nothing else: what differs
 /// elsewhere is found only by a [`Checked`](crate::Checked) around each copy. Copies that differ
-/// are refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::Changed`], for
-/// that read and all later ones.
+/// are refused, at the making by [`IoError::CopiesDiffer`], at use by [`ReadError::CopiesDiffer`],
+/// for that read and all later ones.
 ///
 /// **Changes.** [`check_unchanged`] checks the copies that are in use. A copy that changed is
 /// reported once, because earlier reads may have come from it, and left out. A copy that is left
@@ -68,8 +71,8 @@ pub struct MirrorReader {
     began: Instant,
     /// Reads of each file that are still to be compared.
     to_compare: Vec<AtomicU8>,
-    /// Why nothing is read any more: the path and what differs.
-    refused: OnceLock<(PathBuf, String)>,
+    /// Why nothing is read any more.
+    refused: OnceLock<Difference>,
     /// A copy that changed and that nobody was told of.
     owed: Mutex<Option<ReadError>>,
 }
@@ -184,8 +187,7 @@ impl MirrorReader {
             let copy = &self.copies[i];
             tried & (1 << i) == 0 && copy.has(file) && (none || copy.left_out.get().is_none())
         };
-        let copy = earliest(&loads, now, bytes, may)?;
-        loads[copy].begin(now, bytes);
+        let copy = load::begin(&mut loads, now, bytes, may)?;
         Some(InFlight { mirror: self, copy, bytes })
     }
 
@@ -219,7 +221,9 @@ impl MirrorReader {
 
     fn refusal(&self) -> Result<(), ReadError> {
         match self.refused.get() {
-            Some((path, what)) => Err(ReadError::changed(path, what.as_str())),
+            Some(Difference { first, other, what }) => {
+                Err(ReadError::copies_differ(first, other, what.as_str()))
+            }
             None => Ok(()),
         }
     }
@@ -291,18 +295,17 @@ impl RecordReader for MirrorReader {
     }
 
     fn effective(&self) -> ReaderMode {
-        let reads: Vec<u64> = self.loads.lock().iter().map(|load| load.reads).collect();
         let tell = |(i, copy): (usize, &Copy)| match copy.left_out.get() {
             Some(why) => format!("copy {i} left out: {why}"),
             None => {
                 let ReaderMode { name, why, .. } = copy.reader.effective();
-                format!("copy {i} with {} reads: {name}, {why}", reads[i])
+                format!("copy {i}: {name}, {why}")
             }
         };
         let copies: Vec<String> = self.copies.iter().enumerate().map(tell).collect();
         let mut why = format!("{} copies; {}", copies.len(), copies.join("; "));
-        if let Some((path, what)) = self.refused.get() {
-            why = format!("refused: {} {what}; {why}", path.display());
+        if let Some(Difference { other, what, .. }) = self.refused.get() {
+            why = format!("refused: {} {what}; {why}", other.display());
         }
         ReaderMode::new("mirror", why)
     }

@@ -298,7 +298,7 @@ impl EngineBuilder {
             return Err(Error::Option {
                 option: "mirror",
                 value: folder.display().to_string(),
-                expected: "none beside a reader of one's own: mirror it by MirrorReader",
+                expected: "no mirror beside mmap or another reader of one's own",
             });
         }
         range("threads", self.threads, 1, MOST, "1 to 1024")?;
@@ -439,7 +439,9 @@ impl EngineBuilder {
         let files: Vec<PathBuf> = checkpoint.files().iter().chain(repacked).cloned().collect();
         let Opened { reader, mode, mirror } = match self.reader {
             Source::Kind(_) => {
-                mirrors::open(&choice, &files, checksums, &self.folder, &self.mirrors)?
+                // Where records come from.
+                let folder = container.as_deref().map_or(&*self.folder, Container::folder);
+                mirrors::open(&choice, &files, checksums, folder, &self.mirrors)?
             }
             Source::Own(open) => {
                 let reader = open(&files).map_err(|source| Error::Reader { source })?;

@@ -140,6 +140,19 @@ pub enum Error {
         /// Which file, and what changed.
         source: Arc<slotstream_core::ReadError>,
     },
+    /// Copies of a mirror do not hold the same bytes.
+    #[error(
+        "the copies of {} differ; what was computed from them is dropped: copy the damaged one \
+         again, or repack it, or run without that mirror",
+        folder.display()
+    )]
+    #[non_exhaustive]
+    CopiesDiffer {
+        /// The model folder.
+        folder: PathBuf,
+        /// Which files, and what differs.
+        source: Arc<slotstream_core::ReadError>,
+    },
     /// A policy or forecaster panicked earlier and the engine could not be set right.
     #[error("the engine is unusable since a panic in an earlier pass; build a new one")]
     #[non_exhaustive]
@@ -151,7 +164,13 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn changed(folder: &Path, source: &Arc<slotstream_core::ReadError>) -> Self {
-        Self::Changed { folder: folder.into(), source: Arc::clone(source) }
+        let (folder, source) = (folder.into(), Arc::clone(source));
+        match *source {
+            slotstream_core::ReadError::CopiesDiffer { .. } => {
+                Self::CopiesDiffer { folder, source }
+            }
+            _ => Self::Changed { folder, source },
+        }
     }
 
     /// What the caller can do about it.
@@ -178,7 +197,7 @@ impl Error {
             | Self::Device { .. }
             | Self::NoPrompt {}
             | Self::ForeignSnapshot { .. } => ErrorKind::User,
-            Self::Changed { source, .. } => source.kind(),
+            Self::Changed { source, .. } | Self::CopiesDiffer { source, .. } => source.kind(),
             Self::Reader { .. } => ErrorKind::Transient,
             Self::Poisoned { .. } => ErrorKind::Bug,
         }

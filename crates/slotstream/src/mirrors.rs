@@ -10,7 +10,8 @@ use slotstream_io::{
 
 use crate::Error;
 
-/// What one copy of a mirrored model has read. The first is that of the model's own folder.
+/// What one copy of a mirrored model has read. The first is that of the container's folder, or of
+/// the model's own where there is no container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MirrorShare {
@@ -69,7 +70,8 @@ pub(crate) fn open(
     };
     let mut mode = reader.effective();
     if !why.is_empty() {
-        mode.why = format!("auto chose {kind}: {why}; {}", mode.why);
+        let how = mode.why.replace("as requested", "as chosen");
+        mode.why = format!("auto chose {kind}: {why}; {how}");
     }
     Ok(Opened { reader, mode, mirror })
 }

@@ -52,6 +52,18 @@ struct Known {
     sha256: String,
 }
 
+/// Refuses what could be waited for for ever, such as a pipe.
+fn regular(path: &Path, meta: &Metadata) -> Result<(), Failure> {
+    if meta.is_file() {
+        return Ok(());
+    }
+    Err(Failure::Option {
+        option: "--sha256",
+        value: path.display().to_string(),
+        expected: "a regular file".into(),
+    })
+}
+
 impl Digests {
     /// Reads a list: a line a file, 64 hexadecimal digits and a name, as `sha256sum` prints them;
     /// empty lines and lines after `#` are left out.
@@ -59,6 +71,9 @@ impl Digests {
     /// # Errors
     /// [`Failure::DigestList`] names the line.
     pub(super) fn read(list: &Path) -> Result<Self, Failure> {
+        if let Ok(meta) = list.metadata() {
+            regular(list, &meta)?;
+        }
         let text = read_text(list, LIMIT)?;
         let mut wanted: Vec<(String, String)> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -136,6 +151,7 @@ impl Digests {
                 }
                 Err(error) => return Err(failed(error)),
             };
+            regular(&path, &meta)?;
             let known = Known::new(name, &meta, expected);
             if notes.holds(&known) {
                 bar.inc(meta.len());

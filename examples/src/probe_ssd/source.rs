@@ -105,7 +105,10 @@ impl RecordReader for Nothing {
 
 /// Why a text is no model of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected apple, or latency=TIME,gbs=N,deep=N with TIME in ns, us or ms and N above 0")]
+#[error(
+    "expected apple, or latency=TIME,gbs=N,deep=N with TIME in ns, us or ms, 10000ms at most, and N \
+     from 0.001 to 1000"
+)]
 pub(super) struct NotAModel;
 
 /// `apple`, or `latency=53us,gbs=11.57,deep=17.3` in any order; without `deep` reads together are
@@ -133,7 +136,7 @@ pub(super) fn parse_throttle(text: &str) -> Result<Throttle, NotAModel> {
 }
 
 fn rate(text: &str) -> Result<f64, NotAModel> {
-    text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or(NotAModel)
+    text.parse().ok().filter(|n: &f64| (0.001..=1000.0).contains(n)).ok_or(NotAModel)
 }
 
 fn time(text: &str) -> Result<Duration, NotAModel> {
@@ -141,9 +144,9 @@ fn time(text: &str) -> Result<Duration, NotAModel> {
     let found = UNITS.iter().find_map(|(unit, s)| Some((text.strip_suffix(unit)?, *s)));
     let (number, unit) = found.ok_or(NotAModel)?;
     let number: f64 = number.parse().map_err(|_| NotAModel)?;
-    // A model that waits for hours is a mistake.
-    let lawful = (0.0..=1e9).contains(&number);
-    lawful.then(|| Duration::from_secs_f64(number * unit)).ok_or(NotAModel)
+    // A model that waits for minutes is a mistake.
+    let seconds = number * unit;
+    (0.0..=10.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds)).ok_or(NotAModel)
 }
 
 #[cfg(test)]
@@ -167,6 +170,10 @@ mod tests {
             "latency=-1us,gbs=1",
             "latency=NaNus,gbs=1",
             "latency=1us,gbs=0",
+            "latency=1us,gbs=1e-300,deep=1e-300",
+            "latency=1us,gbs=1e308",
+            "latency=1us,gbs=1,deep=1001",
+            "latency=10001ms,gbs=1",
             "latency=1us,gbs=inf",
             "latency=1us,gbs=1,gbs=2",
             "latency=1us,gbs=1,wide=2",

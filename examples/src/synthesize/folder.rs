@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::Failure;
 use crate::space::need;
 
-/// Refuses a folder that is there already, or for which there is no room.
-pub(super) fn check(folder: &Path, bytes: u64) -> Result<(), Failure> {
+/// Refuses a folder that is there already.
+pub(super) fn vacant(folder: &Path) -> Result<(), Failure> {
     for path in [folder, &part(folder)] {
         if path.symlink_metadata().is_ok() {
             return Err(Failure::Option {
@@ -17,6 +17,11 @@ pub(super) fn check(folder: &Path, bytes: u64) -> Result<(), Failure> {
             });
         }
     }
+    Ok(())
+}
+
+/// Refuses a folder for which there is no room.
+pub(super) fn room(folder: &Path, bytes: u64) -> Result<(), Failure> {
     need(&parent(folder), bytes)
 }
 

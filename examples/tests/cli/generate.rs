@@ -431,7 +431,7 @@ fn every_mistake_is_named() {
         (&["--policy", "clocks"], "known are clock, clock-cold, lru, fifo, slru"),
         (&["--reader", "fast"], "auto, buffered, uncached, memory, direct, uring, mmap"),
         (&["--mirror", "no/such"], "no/such has no copy of a file of the model"),
-        (&["--mirror", "src", "--reader", "mmap"], "mirror = src"),
+        (&["--mirror", "src", "--reader", "mmap"], "no --mirror beside --reader mmap"),
         (&["--device", "metal"], "device metal"),
         (&["--prompt", ""], "the prompt is empty"),
         (&["--prompt-ids", ""], "the list is empty"),

@@ -283,4 +283,8 @@ fn lists_of_digests_that_are_none() {
     assert!(text.trim_end().ends_with("\nnot looked at: the request itself is wrong"), "{text}");
     let (text, _) = output(run, &["--sha256", utf8(&list), "--json"]);
     assert_eq!(last_object(&text)["valid"], Value::Null);
+    // A pipe, which would be waited for for ever.
+    let pipe = list.with_file_name("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_user_error(run, &["--sha256", utf8(&pipe)], "expected a regular file");
 }

@@ -49,6 +49,20 @@ fn every_way_reader_and_depth_of_a_scratch_file() {
 }
 
 #[test]
+fn files_too_small_for_one_measurement_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tiny");
+    for len in [0, 1, 20_000] {
+        fs::write(&file, vec![0; len]).unwrap();
+        let words = "room for the first measurement: about ";
+        assert_user_error(run, &["--file", utf8(&file)], words);
+        let size = len.to_string();
+        let scratch = ["--scratch", utf8(folder.path()), "--size", &size];
+        assert_user_error(run, &scratch, "--size = ");
+    }
+}
+
+#[test]
 fn a_model_and_files_of_ones_own_are_used_up() {
     let object = probed(&["--rounds", "60", "--bytes", "8MB", "--way", "record", "--depth", "4"]);
     assert_eq!((&object["used_up"], &object["file_bytes"]), (&true.into(), &25_758_104.into()));
@@ -70,7 +84,7 @@ fn a_model_and_files_of_ones_own_are_used_up() {
     }
     let empty = folder.path().join("empty");
     fs::write(&empty, "").unwrap();
-    assert_eq!(probed(&["--file", utf8(&empty)])["rows"], serde_json::json!([]));
+    assert_user_error(run, &["--file", utf8(&empty)], "files = 0 bytes");
 }
 
 #[test]

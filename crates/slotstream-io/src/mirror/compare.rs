@@ -66,19 +66,27 @@ fn sample(pair: [&Reader; 2], extent: &Extent) -> Result<(), IoError> {
     }
     let [a, b] = &samples;
     match difference(pair, extent, [a, b]) {
-        Some((other, what)) => {
-            Err(IoError::CopiesDiffer { first: name(pair[0], extent.file()), other, what })
+        Some(Difference { first, other, what }) => {
+            Err(IoError::CopiesDiffer { first, other, what })
         }
         None => Ok(()),
     }
 }
 
-/// The path of the second reader's file and what differs, if the bytes do.
+/// Two files that should be the same, and what differs.
+#[derive(Debug)]
+pub(super) struct Difference {
+    pub(super) first: PathBuf,
+    pub(super) other: PathBuf,
+    pub(super) what: String,
+}
+
+/// What differs, if the bytes do.
 pub(super) fn difference(
     pair: [&Reader; 2],
     extent: &Extent,
     [a, b]: [&[u8]; 2],
-) -> Option<(PathBuf, String)> {
+) -> Option<Difference> {
     let i = a.iter().zip(b).position(|(a, b)| a != b)?;
     let [first, other] = pair.map(|reader| name(reader, extent.file()));
     let what = format!(
@@ -88,7 +96,7 @@ pub(super) fn difference(
         a[i],
         first.display()
     );
-    Some((other, what))
+    Some(Difference { first, other, what })
 }
 
 fn differ(pair: [&Reader; 2], file: FileId, what: String) -> IoError {

@@ -205,7 +205,10 @@ fn copies_that_differ_elsewhere_are_refused_at_the_first_read_that_meets_it() {
     assert_eq!(read(&mirror, 10_000, 10_000).unwrap(), bytes[10_000..20_000]);
     for _ in 0..2 {
         match read(&mirror, 10_001, 10_000) {
-            Err(ReadError::Changed { what, .. }) => {
+            Err(error @ ReadError::CopiesDiffer { .. }) => {
+                let what = error.to_string();
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(what.contains("is no copy of") && !what.contains("changed"), "{what}");
                 assert!(what.contains("its byte at offset 20000 is"), "{what}");
             }
             other => panic!("{other:?}"),

@@ -53,10 +53,10 @@ fn mirrors_change_no_token_and_tell_who_read_what() {
         ["experts.slots", "ngram.rows"].map(|name| container.path().join(name)).into();
     let packed = copied(&packed);
     for kind in ReaderKind::ALL {
-        for (builder, mirrors) in [
-            (small(), vec![model.path(), other.path()]),
+        for (builder, own, mirrors) in [
+            (small(), tiny_model(), vec![model.path(), other.path()]),
             // Only the container's files are on the other disk.
-            (within(container.path()), vec![packed.path()]),
+            (within(container.path()), container.path().into(), vec![packed.path()]),
         ] {
             let mirrored = |builder, folder: &&Path| EngineBuilder::mirror(builder, *folder);
             let engine = mirrors.iter().fold(builder.reader(*kind), mirrored).build();
@@ -65,7 +65,7 @@ fn mirrors_change_no_token_and_tell_who_read_what() {
             assert_eq!(greedy(&mut session(&engine), &prompt, TOKENS), want, "{kind}");
             let shares = engine.mirror_shares();
             let folders: Vec<_> = shares.iter().map(|share| share.folder.as_path()).collect();
-            assert_eq!((folders[0], &folders[1..]), (tiny_model().as_path(), &mirrors[..]));
+            assert_eq!((folders[0], &folders[1..]), (own.as_path(), &mirrors[..]));
             for share in &shares {
                 assert!(share.share.bytes > 0 && share.share.reads > 0, "{kind}: {shares:?}");
                 assert_eq!(share.share.left_out, None, "{kind}");
@@ -114,6 +114,34 @@ fn a_copy_that_fails_in_mid_run_changes_no_token() {
             engine.inspect(|experts| experts.pool().validate()).expect("consistent");
         }
     }
+}
+
+/// Damage that no sample meets is found by a read, and nobody says that a file changed.
+#[test]
+fn damaged_records_of_a_copy_are_told_as_a_difference() {
+    let container = repacked();
+    let copy = copied(&[container.path().join("experts.slots")]);
+    let path = copy.path().join("experts.slots");
+    let mut bytes = fs::read(&path).expect("read");
+    let samples = [0, bytes.len() / 2, bytes.len() - 4096];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        if !samples.iter().any(|sample| (*sample..*sample + 4096).contains(&at)) {
+            *byte ^= 1;
+        }
+    }
+    fs::write(&path, &bytes).expect("written");
+    let choice = ContainerChoice::Folder(container.path().into());
+    let builder = builder().sizing(Sizing::Slots(40)).container(choice).mirror(copy.path());
+    let engine = builder.build().expect("the samples are the same");
+    let mut session = session(&engine);
+    let error = session.prefill(&golden("p1.input_ids")).expect_err("records differ");
+    assert!(matches!(error, Error::CopiesDiffer { .. }), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let text = chain(&error);
+    for words in [&*path.display().to_string(), "is no copy of", "repack"] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(!text.contains("changed"), "{text}");
 }
 
 #[test]
