@@ -101,7 +101,7 @@ fn without_arguments_it_is_the_published_shape() {
     assert!(text.contains("would be written\n1 layers x 512 experts, top-10"), "{text}");
     assert!(!out.exists());
     fs::create_dir(&out).unwrap();
-    let taken = ["--dry-run", "--out", utf8(&out), "--layers", "1"];
+    let taken = ["--dry-run", "--out", utf8(&out), "--layers", "1", "--no-ngram"];
     assert_user_error(run, &taken, "a folder that is not there yet");
 }
 
