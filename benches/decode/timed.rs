@@ -78,7 +78,7 @@ impl Ops for Timed {
     }
 
     fn arithmetic(&self) -> &'static str {
-        "exact"
+        self.inner().arithmetic()
     }
 
     fn is_host(&self) -> bool {

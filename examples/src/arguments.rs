@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
 use slotstream::{
-    ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, PrefillSweep, Sizing,
+    Arithmetic, ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, PrefillSweep,
+    Sizing,
 };
 
 use crate::{
@@ -68,9 +69,22 @@ pub struct EngineArguments {
     /// Longest context in tokens [default: 4096, or what the model allows]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub context: Option<usize>,
+    /// How products are computed: fast rounds activations to bytes, which is a little wrong
+    #[arg(long, value_enum, default_value_t = ArithmeticName::Exact, help_heading = "Engine")]
+    pub arithmetic: ArithmeticName,
     /// Where the arithmetic runs
     #[arg(long, value_enum, default_value_t = Device::Cpu, help_heading = "Engine")]
     pub device: Device,
+}
+
+/// Names of arithmetics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum ArithmeticName {
+    /// Activations in f32.
+    Exact,
+    /// Activations in bytes.
+    Fast,
 }
 
 /// Names of devices.
@@ -138,6 +152,10 @@ impl EngineArguments {
             .policy(policy)
             .verify_reads(self.verify_reads)
             .prefill_sweep(self.prefill_sweep)
+            .arithmetic(match self.arithmetic {
+                ArithmeticName::Exact => Arithmetic::Exact,
+                ArithmeticName::Fast => Arithmetic::Fast,
+            })
             .device(match self.device {
                 Device::Cpu => DeviceKind::Cpu,
                 Device::Metal => DeviceKind::Metal,

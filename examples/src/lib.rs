@@ -42,7 +42,7 @@ mod text_file;
 mod token_file;
 
 #[cfg(feature = "engine")]
-pub use arguments::{DEFAULT_SHARE, Device, EngineArguments};
+pub use arguments::{ArithmeticName, DEFAULT_SHARE, Device, EngineArguments};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
 #[cfg(feature = "engine")]

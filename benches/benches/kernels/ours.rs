@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use slotstream_core::{AffineFormat, ExpertShape, Part, RecordLayout};
-use slotstream_kernels::{Cpu, ExpertRows, InstructionSet, Kernels};
+use slotstream_kernels::{Arithmetic, Cpu, ExpertRows, InstructionSet, Kernels};
 
 use crate::measure::Cases;
 use crate::weights::{self, Affines, SET, Wides, values};
@@ -13,7 +13,7 @@ use crate::weights::{self, Affines, SET, Wides, values};
 const FORMAT: AffineFormat = AffineFormat::Q4_G64;
 
 /// The best two instruction sets on one thread, and the best on two.
-fn sets() -> Vec<Rc<Cpu>> {
+fn exact() -> Vec<Cpu> {
     let mut sets: Vec<_> = InstructionSet::available()
         .into_iter()
         .rev()
@@ -21,7 +21,14 @@ fn sets() -> Vec<Rc<Cpu>> {
         .map(|set| Cpu::with_instruction_set(1, set).expect("available"))
         .collect();
     sets.push(Cpu::new(2).expect("threads"));
-    sets.into_iter().map(Rc::new).collect()
+    sets
+}
+
+/// Those in each arithmetic, with their names.
+fn sets() -> Vec<(String, Rc<Cpu>)> {
+    let fast = exact().into_iter().map(|cpu| cpu.with_arithmetic(Arithmetic::Fast));
+    let fast = fast.map(|cpu| (format!("fast {}", cpu.name()), Rc::new(cpu)));
+    exact().into_iter().map(|cpu| (cpu.name(), Rc::new(cpu))).chain(fast).collect()
 }
 
 /// One row, each time with the next matrix of the set.
@@ -45,9 +52,9 @@ pub(crate) fn add_matvec(cases: &mut Cases, n: usize, k: usize) -> Affines {
             }
         });
     });
-    for cpu in sets() {
+    for (kind, cpu) in sets() {
         let (set, x, mut out) = (weights.clone(), values(k), vec![0.0; n]);
-        cases.add(format!("{name}/{}", cpu.name()), set.len(), cpu.threads(), move |i| {
+        cases.add(format!("{name}/{kind}"), set.len(), cpu.threads(), move |i| {
             cpu.affine_matmul(&x, &set.matrix(i), &mut out);
         });
     }
@@ -58,9 +65,9 @@ pub(crate) fn add_matvec(cases: &mut Cases, n: usize, k: usize) -> Affines {
 pub(crate) fn add_matmul(cases: &mut Cases, weights: &Affines, rows: &[usize]) {
     let (n, k) = (weights.n, weights.k);
     for &m in rows {
-        for cpu in sets() {
+        for (kind, cpu) in sets() {
             let (set, x, mut out) = (weights.clone(), values(m * k), vec![0.0; m * n]);
-            let name = format!("affine {n}x{k} m={m}/{}", cpu.name());
+            let name = format!("affine {n}x{k} m={m}/{kind}");
             cases.add(name, 2 * m * n * k, cpu.threads(), move |i| {
                 cpu.affine_matmul(&x, &set.matrix(i), &mut out);
             });
@@ -72,7 +79,7 @@ pub(crate) fn add_matmul(cases: &mut Cases, weights: &Affines, rows: &[usize]) {
 pub(crate) fn add_bf16(cases: &mut Cases, n: usize, k: usize) {
     let weights = Wides::new(n, k);
     for m in [1, 8] {
-        for cpu in sets() {
+        for cpu in exact().into_iter().map(Rc::new) {
             let (set, x, mut out) = (weights.clone(), values(m * k), vec![0.0; m * n]);
             let name = format!("bf16 {n}x{k} m={m}/{}", cpu.name());
             let work = if m == 1 { 2 * n * k } else { 2 * m * n * k };
@@ -102,7 +109,7 @@ pub(crate) fn add_experts(cases: &mut Cases) -> Result<(), Box<dyn Error>> {
     let bytes = Rc::new(bytes);
     for (name, experts, rows) in [("ten experts", 10, 1), ("fifty experts, ten rows each", 50, 10)]
     {
-        for cpu in sets() {
+        for (kind, cpu) in sets() {
             let (bytes, layout) = (Rc::clone(&bytes), layout.clone());
             let work = if rows == 1 {
                 experts * layout.payload_len()
@@ -116,7 +123,7 @@ pub(crate) fn add_experts(cases: &mut Cases) -> Result<(), Box<dyn Error>> {
                 .collect();
             let places: Vec<u32> = (0..(experts * rows) as u32).collect();
             let (x, mut out) = (values(tokens * 2560), vec![0.0; experts * rows * 2560]);
-            cases.add(format!("{name}/{}", cpu.name()), work, cpu.threads(), move |i| {
+            cases.add(format!("{name}/{kind}"), work, cpu.threads(), move |i| {
                 let record =
                     |e: usize| &bytes[(experts * i + e) % (bytes.len() / stride) * stride..];
                 let list: Vec<_> = (0..experts)

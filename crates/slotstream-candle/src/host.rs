@@ -58,7 +58,7 @@ impl Ops for HostOps {
     }
 
     fn arithmetic(&self) -> &'static str {
-        "exact"
+        self.kernels.arithmetic().as_str()
     }
 
     fn is_host(&self) -> bool {

@@ -20,7 +20,7 @@ pub trait Ops: Send + Sync + fmt::Debug {
     /// The name under which figures are reported.
     fn name(&self) -> String;
 
-    /// The arithmetic: `exact` (row-invariant f32) or `fast`.
+    /// The name of the arithmetic; see [`Arithmetic`](slotstream_kernels::Arithmetic).
     fn arithmetic(&self) -> &'static str;
 
     /// Whether tensors lie in host memory, so that reading one back costs no wait.

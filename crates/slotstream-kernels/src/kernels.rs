@@ -4,7 +4,7 @@ use std::fmt;
 
 use slotstream_core::RecordLayout;
 
-use crate::{AffineMatrix, Bf16Matrix, reference};
+use crate::{AffineMatrix, Arithmetic, Bf16Matrix, reference};
 
 /// The op set. All arrays are row-major f32 unless said otherwise; `m` is the number of rows
 /// (tokens) of the pass. Outputs are overwritten whole, whatever they held.
@@ -14,6 +14,11 @@ use crate::{AffineMatrix, Bf16Matrix, reference};
 pub trait Kernels: Send + Sync + fmt::Debug {
     /// The name under which figures are reported, e.g. `reference` or `avx2 x 2`.
     fn name(&self) -> String;
+
+    /// The arithmetic of the products.
+    fn arithmetic(&self) -> Arithmetic {
+        Arithmetic::Exact
+    }
 
     /// `out[m, n] = x[m, k] . w[n, k]^T`.
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {

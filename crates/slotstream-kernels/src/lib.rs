@@ -12,7 +12,7 @@
 //! crate encodes no plan.
 //!
 //! # Row invariance
-//! In the arithmetic of [`Reference`] and [`Cpu`] a row gets the same bits whatever the number of
+//! In every [`Arithmetic`] of [`Reference`] and [`Cpu`] a row gets the same bits whatever the number of
 //! rows in the call and whatever the number of threads: work is split over rows and columns of the
 //! output, never over `k`, and sums run in one fixed order.
 //!
@@ -29,6 +29,7 @@
 //! assert_eq!(out, [16.0]);
 //! ```
 
+mod arithmetic;
 #[expect(unsafe_code, reason = "intrinsics, and outputs that threads write in turn")]
 mod cpu;
 mod kernels;
@@ -36,6 +37,7 @@ mod matrix;
 pub mod metal;
 pub mod reference;
 
+pub use arithmetic::Arithmetic;
 pub use cpu::{Cpu, CpuError, InstructionSet};
 pub use kernels::{
     AttentionArgs, BlockSelectArgs, ConvArgs, ExpertRows, GatedDeltaArgs, HcWeights, Kernels,

@@ -14,7 +14,7 @@ use slotstream_core::{
 };
 use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_io::{Checked, ChecksumTable, DirectOptions, LaneQueue, ReaderChoice, ReaderKind};
-use slotstream_kernels::Cpu;
+use slotstream_kernels::{Arithmetic, Cpu};
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
@@ -57,6 +57,7 @@ pub struct EngineBuilder {
     verify_reads: bool,
     ops: Option<Arc<dyn Ops>>,
     device: DeviceKind,
+    arithmetic: Arithmetic,
     lanes: usize,
     threads: usize,
     chunk: Option<usize>,
@@ -103,6 +104,7 @@ impl EngineBuilder {
             verify_reads: false,
             ops: None,
             device: DeviceKind::Cpu,
+            arithmetic: Arithmetic::Exact,
             lanes: 8,
             threads: cores,
             chunk: None,
@@ -209,6 +211,15 @@ impl EngineBuilder {
     #[must_use]
     pub const fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes;
+        self
+    }
+
+    /// How products are computed; the default is [`Arithmetic::Exact`], and nothing but this call
+    /// changes it. [`Arithmetic::Fast`] changes tokens; its error is in `docs/performance.md`.
+    /// Without effect on ops of one's own.
+    #[must_use]
+    pub const fn arithmetic(mut self, arithmetic: Arithmetic) -> Self {
+        self.arithmetic = arithmetic;
         self
     }
 
@@ -451,7 +462,10 @@ impl EngineBuilder {
         };
         let ops = match self.ops {
             Some(ops) => ops,
-            None => Arc::new(HostOps::new(Arc::new(Cpu::new(self.threads)?))) as Arc<dyn Ops>,
+            None => {
+                let cpu = Cpu::new(self.threads)?.with_arithmetic(self.arithmetic);
+                Arc::new(HostOps::new(Arc::new(cpu))) as Arc<dyn Ops>
+            }
         };
         let mut model = QwenModel::builder(&checkpoint, &*reader)
             .with_cancel(self.cancel)

@@ -78,5 +78,6 @@ pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
 pub use slotstream_experts::PrefillSweep;
+pub use slotstream_kernels::Arithmetic;
 #[cfg(feature = "text")]
 pub use text_parts::{TextIter, TextOptions, TextParts, TextPiece};

@@ -39,6 +39,15 @@ fn the_first_window_is_the_one_of_transformers() {
 }
 
 #[test]
+fn fast_arithmetic_says_so_and_is_close() {
+    let object = scored(&["--first", "1", "--arithmetic", "fast", "--json"]);
+    assert_eq!(object["arithmetic"], "fast");
+    let (own, golden) = (object["windows"][0]["nll_sum"].as_f64(), golden_sums()[0]);
+    let error = own.expect("a number") / golden - 1.0;
+    assert!(error != 0.0 && error.abs() < 0.01, "{error:e}");
+}
+
+#[test]
 fn pool_and_chunk_do_not_change_a_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.txt");

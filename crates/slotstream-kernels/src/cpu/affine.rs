@@ -1,5 +1,6 @@
 //! Affine-quantized rows.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::lanes::{LANES, Lanes};
@@ -20,84 +21,111 @@ static MASKS: [u32; 2 * LANES] = {
     masks
 };
 
-/// The rows of an affine matrix of `BITS` bits in groups of `GROUP`.
-pub(super) struct Affine<'a, const BITS: usize, const GROUP: usize>(
-    pub(super) &'a AffineMatrix<'a>,
-);
+/// How the values of a word are multiplied with `x`.
+pub(super) trait Words {
+    /// Values of a word.
+    const VALUES: usize;
 
-impl<const BITS: usize, const GROUP: usize> Affine<'_, BITS, GROUP> {
-    const VALUES: usize = 32 / BITS;
-    const GROUP_WORDS: usize = GROUP / Self::VALUES;
+    /// f32 of packed `x` in a block of sixteen words.
+    const BLOCK: usize;
+
+    /// Adds one block: `acc += scale * (sum of q * x)` for each word; all pointers point to the
+    /// block.
+    ///
+    /// # Safety
+    /// Those of [`Rows`].
+    unsafe fn add<V: Lanes, const N: usize, const T: usize>(
+        w: [*const u8; N],
+        scales: [*const u8; N],
+        group_words: usize,
+        x: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    );
 }
 
-/// Adds one block: `acc += scale * (chain of q * x)`; all pointers point to the block.
-///
-/// # Safety
-/// Those of [`Rows`].
-#[inline(always)]
-unsafe fn add_block<V: Lanes, const BITS: usize, const N: usize, const T: usize>(
-    w: [*const u8; N],
-    scales: [*const u8; N],
-    group_words: usize,
-    x: [*const f32; T],
-    acc: &mut [[V::All; T]; N],
-) {
-    // SAFETY: the caller's promise; a packed block holds sixteen `x` for each value of a word.
-    unsafe {
-        for part in 0..V::PARTS {
-            let mut words = [V::words(w[0].add(4 * V::WIDTH * part)); N];
-            for n in 1..N {
-                words[n] = V::words(w[n].add(4 * V::WIDTH * part));
-            }
-            let mut chains = [[V::zero(); T]; N];
-            macro_rules! value {
-                ($j:literal, $unpack:expr) => {
-                    for n in 0..N {
-                        let q = $unpack(words[n]);
-                        for t in 0..T {
-                            let x = V::load(x[t].add($j * LANES + V::WIDTH * part));
-                            chains[n][t] = q.fma(x, chains[n][t]);
+/// The rows of an affine matrix in groups of `GROUP`.
+pub(super) struct Affine<'a, W, const GROUP: usize>(&'a AffineMatrix<'a>, PhantomData<W>);
+
+impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
+    const GROUP_WORDS: usize = GROUP / W::VALUES;
+
+    pub(super) fn new(w: &'a AffineMatrix<'a>) -> Self {
+        Self(w, PhantomData)
+    }
+}
+
+/// Words of `BITS` bits a value times f32, chained by fused multiply-adds.
+pub(super) struct Exact<const BITS: usize>;
+
+impl<const BITS: usize> Words for Exact<BITS> {
+    const VALUES: usize = 32 / BITS;
+    const BLOCK: usize = LANES * Self::VALUES;
+
+    #[inline(always)]
+    unsafe fn add<V: Lanes, const N: usize, const T: usize>(
+        w: [*const u8; N],
+        scales: [*const u8; N],
+        group_words: usize,
+        x: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) {
+        // SAFETY: the caller's promise; a packed block holds sixteen `x` for each value of a word.
+        unsafe {
+            for part in 0..V::PARTS {
+                let mut words = [V::words(w[0].add(4 * V::WIDTH * part)); N];
+                for n in 1..N {
+                    words[n] = V::words(w[n].add(4 * V::WIDTH * part));
+                }
+                let mut chains = [[V::zero(); T]; N];
+                macro_rules! value {
+                    ($j:literal, $unpack:expr) => {
+                        for n in 0..N {
+                            let q = $unpack(words[n]);
+                            for t in 0..T {
+                                let x = V::load(x[t].add($j * LANES + V::WIDTH * part));
+                                chains[n][t] = q.fma(x, chains[n][t]);
+                            }
                         }
+                    };
+                }
+                macro_rules! field {
+                    ($j:literal, $mask:literal) => {
+                        value!($j, |words| V::field(words, $mask))
+                    };
+                }
+                if BITS == 4 {
+                    field!(0, 0x0000_000f);
+                    field!(1, 0x0000_00f0);
+                    field!(2, 0x0000_0f00);
+                    field!(3, 0x0000_f000);
+                    field!(4, 0x000f_0000);
+                    field!(5, 0x00f0_0000);
+                    field!(6, 0x0f00_0000);
+                    value!(7, V::top_nibble);
+                } else {
+                    field!(0, 0x0000_00ff);
+                    field!(1, 0x0000_ff00);
+                    field!(2, 0x00ff_0000);
+                    value!(3, V::top_byte);
+                }
+                for n in 0..N {
+                    let scales = V::scales(scales[n], part, group_words);
+                    for t in 0..T {
+                        let acc = &mut acc[n][t].as_mut()[part];
+                        *acc = chains[n][t].fma(scales, *acc);
                     }
-                };
-            }
-            macro_rules! field {
-                ($j:literal, $mask:literal) => {
-                    value!($j, |words| V::field(words, $mask))
-                };
-            }
-            if BITS == 4 {
-                field!(0, 0x0000_000f);
-                field!(1, 0x0000_00f0);
-                field!(2, 0x0000_0f00);
-                field!(3, 0x0000_f000);
-                field!(4, 0x000f_0000);
-                field!(5, 0x00f0_0000);
-                field!(6, 0x0f00_0000);
-                value!(7, V::top_nibble);
-            } else {
-                field!(0, 0x0000_00ff);
-                field!(1, 0x0000_ff00);
-                field!(2, 0x00ff_0000);
-                value!(3, V::top_byte);
-            }
-            for n in 0..N {
-                let scales = V::scales(scales[n], part, group_words);
-                for t in 0..T {
-                    let acc = &mut acc[n][t].as_mut()[part];
-                    *acc = chains[n][t].fma(scales, *acc);
                 }
             }
         }
     }
 }
 
-impl<V: Lanes, const BITS: usize, const GROUP: usize> Rows<V> for Affine<'_, BITS, GROUP> {
-    const BLOCK: usize = LANES * Self::VALUES;
+impl<V: Lanes, W: Words, const GROUP: usize> Rows<V> for Affine<'_, W, GROUP> {
+    const BLOCK: usize = W::BLOCK;
 
     #[inline(always)]
     fn blocks(&self) -> usize {
-        self.0.cols() / (LANES * Self::VALUES)
+        self.0.cols() / (LANES * W::VALUES)
     }
 
     #[inline(always)]
@@ -125,9 +153,9 @@ impl<V: Lanes, const BITS: usize, const GROUP: usize> Rows<V> for Affine<'_, BIT
                     V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
                 }
                 for x in &mut x {
-                    *x = x.add(block * LANES * Self::VALUES);
+                    *x = x.add(block * W::BLOCK);
                 }
-                add_block::<V, BITS, N, T>(here, scales, Self::GROUP_WORDS, x, acc);
+                W::add::<V, N, T>(here, scales, Self::GROUP_WORDS, x, acc);
             }
         }
     }
@@ -152,11 +180,11 @@ impl<V: Lanes, const BITS: usize, const GROUP: usize> Rows<V> for Affine<'_, BIT
         // SAFETY: the caller's promise; packed rows are whole blocks, padded with zeros.
         unsafe {
             let mut sums = [*acc];
-            add_block::<V, BITS, 1, T>(
+            W::add::<V, 1, T>(
                 [words.as_ptr()],
                 [scales.as_ptr()],
                 Self::GROUP_WORDS,
-                x.map(|x| x.add(block * LANES * Self::VALUES)),
+                x.map(|x| x.add(block * W::BLOCK)),
                 &mut sums,
             );
             *acc = sums[0];

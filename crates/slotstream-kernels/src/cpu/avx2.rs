@@ -182,6 +182,36 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn nibbles(words: Self::Words) -> [Self::Words; 2] {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe {
+            let mask = _mm256_set1_epi8(15);
+            [_mm256_and_si256(words, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(words), mask)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+        // SAFETY: the caller vouches for 32 bytes at each of `x`, for AVX2 and, with `DOT`,
+        // for AVX-VNNI.
+        unsafe {
+            let x = x.map(|x| _mm256_loadu_si256(x.cast()));
+            let sums = if DOT {
+                let sums = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w[0], x[0]);
+                _mm256_dpbusd_avx_epi32(sums, w[1], x[1])
+            } else {
+                // Four products of a nibble and a byte are far below 2^15.
+                let pairs = _mm256_add_epi16(
+                    _mm256_maddubs_epi16(w[0], x[0]),
+                    _mm256_maddubs_epi16(w[1], x[1]),
+                );
+                _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+            };
+            Self(_mm256_cvtepi32_ps(sums))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch may name any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };

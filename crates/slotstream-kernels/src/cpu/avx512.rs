@@ -167,6 +167,36 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn nibbles(words: Self::Words) -> [Self::Words; 2] {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe {
+            let mask = _mm512_set1_epi8(15);
+            [_mm512_and_si512(words, mask), _mm512_and_si512(_mm512_srli_epi16::<4>(words), mask)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+        // SAFETY: the caller vouches for 64 bytes at each of `x`, for AVX-512 and, with `DOT`,
+        // for AVX-512 VNNI.
+        unsafe {
+            let x = x.map(|x| _mm512_loadu_si512(x.cast()));
+            let sums = if DOT {
+                let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], x[0]);
+                _mm512_dpbusd_epi32(sums, w[1], x[1])
+            } else {
+                // Four products of a nibble and a byte are far below 2^15.
+                let pairs = _mm512_add_epi16(
+                    _mm512_maddubs_epi16(w[0], x[0]),
+                    _mm512_maddubs_epi16(w[1], x[1]),
+                );
+                _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))
+            };
+            Self(_mm512_cvtepi32_ps(sums))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch may name any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };

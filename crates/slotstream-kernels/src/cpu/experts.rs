@@ -6,7 +6,6 @@ use slotstream_core::RecordLayout;
 
 use super::{
     Cpu,
-    dispatch::Weights,
     matmul::IDENTITY,
     pack::{Buffer, ROWS},
     tile::{Job, Out},
@@ -108,27 +107,26 @@ impl Cpu {
         batch.check_places(out.len() / hidden);
         scratch.gate.resize(scratch.gate.len().max(entries * inner), 0.0);
         scratch.up.resize(scratch.up.len().max(entries * inner), 0.0);
-        let job =
-            self.pack(&mut scratch.x, &Weights::Affine(first.gate), batch.rows.len(), |row| {
-                &x[batch.rows[row] as usize * hidden..][..hidden]
-            });
+        let job = self.pack(&mut scratch.x, &self.weights(first.gate), batch.rows.len(), |row| {
+            &x[batch.rows[row] as usize * hidden..][..hidden]
+        });
         let outs = [Out::new(&mut scratch.gate), Out::new(&mut scratch.up)];
         self.spread(batch, inner, 2 * hidden, |mlp, entries, rows| {
             self.gate_up(batch, mlp, entries, rows, &job, outs);
         });
 
         let gate = &scratch.gate;
-        let job = self.pack(&mut scratch.hidden, &Weights::Affine(first.down), entries, |row| {
+        let job = self.pack(&mut scratch.hidden, &self.weights(first.down), entries, |row| {
             &gate[row * inner..(row + 1) * inner]
         });
         let out = Out::new(out);
         self.spread(batch, hidden, inner, |mlp, entries, rows| {
             let (from, to) = (&IDENTITY[entries.clone()], &batch.places[entries]);
             let job = Job { from, to, out, stride: hidden, ..job };
-            // SAFETY: `new` checked the instruction set; all experts have the format and shape
+            // SAFETY: `new` checked the instruction set, `weights` its dots; all experts have the format and shape
             // that the job was packed for; no two tasks have both the same rows and the same
             // expert, and the places of experts were found to differ.
-            unsafe { Weights::Affine(mlp.down).run(self.isa, &job, rows) };
+            unsafe { self.weights(mlp.down).run(self.isa, &job, rows) };
         });
     }
 
@@ -148,7 +146,7 @@ impl Cpu {
             let job = Job { from, to, out, stride: inner, ..*job };
             // SAFETY: as for `down` in `batch`; entries of different experts are different rows
             // of `outs`.
-            unsafe { Weights::Affine(w).run(self.isa, &job, rows.clone()) };
+            unsafe { self.weights(w).run(self.isa, &job, rows.clone()) };
         }
         for entry in entries {
             let span = entry * inner + rows.start..entry * inner + rows.end;

@@ -48,6 +48,19 @@ impl InstructionSet {
             _ => false,
         }
     }
+
+    /// Whether this machine has dot products of bytes in the registers of this set.
+    pub(super) fn has_dots(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avxvnni"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => is_x86_feature_detected!("avx512vnni"),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for InstructionSet {

@@ -70,6 +70,14 @@ pub(super) trait Lanes: Copy {
     /// that and more, 16.
     unsafe fn scales(at: *const u8, part: usize, words_per_group: usize) -> Self;
 
+    /// The low and the high nibble of each byte, in bytes.
+    unsafe fn nibbles(words: Self::Words) -> [Self::Words; 2];
+
+    /// Of each word the sum over its four bytes of byte times signed byte, for both of `w` with
+    /// the `4 * WIDTH` bytes of `x` that belong to it, as a number: exact, since all bytes of `w`
+    /// are nibbles. With `DOT` by the machine's dot product of bytes, which the caller vouches for.
+    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self;
+
     /// Asks for the cache line at `at`, which may be anywhere.
     unsafe fn prefetch(at: *const u8);
 }

@@ -58,10 +58,12 @@ impl Cpu {
         self.threads.run(rows, rows * k * PACK_WORK, |row| {
             let (at, sums_at) = (row * width, row * groups);
             // SAFETY: each task has its own row of the two buffers, which outlive the call and
-            // are borrowed exclusively.
-            let (out, sums) =
-                unsafe { (to.slice(at..at + width), to_sums.slice(sums_at..sums_at + groups)) };
-            packing.pack(source(row), out, sums);
+            // are borrowed exclusively; `new` checked the instruction set.
+            unsafe {
+                let (out, sums) =
+                    (to.slice(at..at + width), to_sums.slice(sums_at..sums_at + groups));
+                packing.pack(self.isa, source(row), out, sums);
+            }
         });
         Job { x, width, sums, groups, from: &[], to: &[], out: Out::new(&mut []), stride: 0 }
     }

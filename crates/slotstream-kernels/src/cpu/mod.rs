@@ -15,6 +15,7 @@ mod dispatch;
 mod error;
 mod experts;
 mod hyper;
+mod int8;
 mod isa;
 mod lanes;
 mod matmul;
@@ -36,8 +37,8 @@ use slotstream_core::RecordLayout;
 
 use self::{dispatch::Weights, experts::Scratch, hyper::Between, pack::Buffer, threads::Threads};
 use crate::{
-    AffineMatrix, AttentionArgs, Bf16Matrix, BlockSelectArgs, ConvArgs, ExpertRows, GatedDeltaArgs,
-    HcWeights, Kernels, MlpWeights, NormRopeArgs, PleGateArgs,
+    AffineMatrix, Arithmetic, AttentionArgs, Bf16Matrix, BlockSelectArgs, ConvArgs, ExpertRows,
+    GatedDeltaArgs, HcWeights, Kernels, MlpWeights, NormRopeArgs, PleGateArgs,
 };
 
 pub use self::{error::CpuError, isa::InstructionSet};
@@ -60,12 +61,16 @@ fn kept<T: Default>(key: &'static LocalKey<RefCell<T>>, call: impl FnOnce(&mut T
 /// The op set on the CPU: SIMD chosen at run time, work spread over threads.
 ///
 /// Every operation but the key of a block has its own code. The bits of a result are the same for
-/// every instruction set, number of threads and number of rows in the call.
+/// every instruction set, number of threads and number of rows in the call, in either
+/// [`Arithmetic`].
 ///
 /// Each thread that calls keeps scratch for 32 rows of the widest `x` it ever gave.
 #[derive(Debug)]
 pub struct Cpu {
     isa: InstructionSet,
+    arithmetic: Arithmetic,
+    /// The machine has dot products of bytes in the registers of `isa`.
+    dots: bool,
     threads: Threads,
 }
 
@@ -88,7 +93,22 @@ impl Cpu {
         if !isa.is_available() {
             return Err(CpuError::Unavailable { wanted: isa, best: InstructionSet::detect() });
         }
-        Ok(Self { isa, threads: Threads::new(threads)? })
+        let threads = Threads::new(threads)?;
+        Ok(Self { isa, arithmetic: Arithmetic::Exact, dots: isa.has_dots(), threads })
+    }
+
+    /// The same in another arithmetic.
+    #[must_use]
+    pub fn with_arithmetic(self, arithmetic: Arithmetic) -> Self {
+        Self { arithmetic, ..self }
+    }
+
+    /// How products with this matrix are computed.
+    fn weights<'a>(&self, w: AffineMatrix<'a>) -> Weights<'a> {
+        match self.arithmetic {
+            Arithmetic::Fast if w.format().bits() == 4 => Weights::Int8(w, self.dots),
+            _ => Weights::Affine(w),
+        }
     }
 
     /// The instruction set in use.
@@ -109,8 +129,12 @@ impl Kernels for Cpu {
         format!("{} x {}", self.isa, self.threads())
     }
 
+    fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
+    }
+
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {
-        kept(&BUFFER, |buffer| self.matmul(buffer, x, &Weights::Affine(*w), out));
+        kept(&BUFFER, |buffer| self.matmul(buffer, x, &self.weights(*w), out));
     }
 
     fn affine_rows(&self, w: &AffineMatrix<'_>, ids: &[u32], out: &mut [f32]) {

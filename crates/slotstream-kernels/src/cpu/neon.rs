@@ -12,6 +12,23 @@ use super::lanes::Lanes;
 #[derive(Clone, Copy)]
 pub(super) struct Neon(float32x4_t);
 
+/// `sums` plus, for each of the four, four products of signed bytes.
+#[inline(always)]
+unsafe fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: the caller vouches for the dot products of NEON; it changes nothing but `sums`.
+    unsafe {
+        asm!(
+            ".arch_extension dotprod",
+            "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = inout(vreg) sums,
+            a = in(vreg) a,
+            b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
 /// 4 words at `at`.
 #[inline(always)]
 unsafe fn four(at: *const u8) -> uint32x4_t {
@@ -113,6 +130,37 @@ impl Lanes for Neon {
         unsafe {
             let bits = u16::from_le_bytes(at.add(2 * group).cast::<[u8; 2]>().read());
             Self(vdupq_n_f32(bf16_to_f32(bits)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn nibbles(words: Self::Words) -> [Self::Words; 2] {
+        // SAFETY: the caller vouches for NEON.
+        unsafe {
+            let bytes = vreinterpretq_u8_u32(words);
+            let (low, high) = (vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes));
+            [vreinterpretq_u32_u8(low), vreinterpretq_u32_u8(high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+        // SAFETY: the caller vouches for 16 bytes at each of `x`, for NEON and, with `DOT`, for
+        // the dot products of NEON.
+        unsafe {
+            let [low, high] = w.map(|w| vreinterpretq_s8_u32(w));
+            let [even, odd] = x.map(|x| vld1q_s8(x.cast()));
+            let sums = if DOT {
+                dot(dot(vdupq_n_s32(0), low, even), high, odd)
+            } else {
+                // Four products of a nibble and a byte are far below 2^15.
+                let first = vmull_s8(vget_low_s8(low), vget_low_s8(even));
+                let first = vmlal_s8(first, vget_low_s8(high), vget_low_s8(odd));
+                let second = vmull_high_s8(low, even);
+                let second = vmlal_high_s8(second, high, odd);
+                vpaddlq_s16(vpaddq_s16(first, second))
+            };
+            Self(vcvtq_f32_s32(sums))
         }
     }
 

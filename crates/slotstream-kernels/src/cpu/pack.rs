@@ -1,6 +1,6 @@
 //! The rows of `x`, laid out so that sixteen lanes load at once.
 
-use super::lanes::LANES;
+use super::{InstructionSet, int8, lanes::LANES};
 
 /// Rows of `x` that are packed at a time; what bounds the scratch of a call.
 pub(super) const ROWS: usize = 32;
@@ -12,6 +12,8 @@ pub(super) enum Packing {
     Nibbles(usize),
     /// Words of 4 values of 8 bits, in groups of the given size.
     Bytes(usize),
+    /// As nibbles, with `x` in bytes: see [`int8`].
+    Int8(usize),
     /// Words of 2 bf16, without groups.
     Bf16,
 }
@@ -20,7 +22,7 @@ impl Packing {
     /// Values a word.
     pub(super) const fn values(self) -> usize {
         match self {
-            Self::Nibbles(_) => 8,
+            Self::Nibbles(_) | Self::Int8(_) => 8,
             Self::Bytes(_) => 4,
             Self::Bf16 => 2,
         }
@@ -28,24 +30,41 @@ impl Packing {
 
     /// f32 of one packed row of `k`: `k` rounded up to whole blocks.
     pub(super) const fn width(self, k: usize) -> usize {
-        k.next_multiple_of(LANES * self.values())
+        let blocks = k.div_ceil(LANES * self.values());
+        match self {
+            Self::Int8(_) => blocks * int8::BLOCK,
+            _ => blocks * LANES * self.values(),
+        }
     }
 
     /// Group sums of one row of `k`, rounded up to whole sixteens.
     pub(super) const fn groups(self, k: usize) -> usize {
         match self {
-            Self::Nibbles(size) | Self::Bytes(size) => (k / size).next_multiple_of(LANES),
+            Self::Nibbles(size) | Self::Bytes(size) | Self::Int8(size) => {
+                (k / size).next_multiple_of(LANES)
+            }
             Self::Bf16 => 0,
         }
     }
 
-    /// Packs one row: value `j` of word `w` goes to `[w / 16][j][w % 16]`, missing ones are 0.
+    /// Packs one row, with the loops compiled for `isa`: value `j` of word `w` goes to `[w / 16][j][w % 16]`, missing ones are 0.
     ///
     /// All values of a word but the last are left where they are in the word when it is
     /// unpacked, so that they come out as `q * 2^(bits * j)`; `x` is divided by that here, which
     /// is exact unless it underflows.
-    pub(super) fn pack(self, x: &[f32], out: &mut [f32], sums: &mut [f32]) {
+    ///
+    /// # Safety
+    /// The machine has `isa`.
+    pub(super) unsafe fn pack(
+        self,
+        isa: InstructionSet,
+        x: &[f32],
+        out: &mut [f32],
+        sums: &mut [f32],
+    ) {
         match self {
+            // SAFETY: the caller's promise.
+            Self::Int8(size) => unsafe { isa.run(int8::Quantize { x, size, out, sums }) },
             Self::Nibbles(size) => {
                 transpose::<8>(x, [0, 4, 8, 12, 16, 20, 24, 0], out);
                 group_sums(x, size, sums);

@@ -109,5 +109,25 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn nibbles(words: Self::Words) -> [Self::Words; 2] {
+        [words.map(|word| word & 0x0f0f_0f0f), words.map(|word| word >> 4 & 0x0f0f_0f0f)]
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+        each(|i| {
+            let mut sum = 0;
+            for (w, x) in w.iter().zip(x) {
+                // SAFETY: the caller vouches for 16 words at each of `x`.
+                let x = unsafe { x.add(i).read() }.to_bits();
+                for (w, x) in w[i].to_le_bytes().into_iter().zip(x.to_le_bytes()) {
+                    sum += i32::from(w) * i32::from(x as i8);
+                }
+            }
+            sum as f32
+        })
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(_at: *const u8) {}
 }

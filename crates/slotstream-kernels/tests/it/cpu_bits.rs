@@ -159,7 +159,7 @@ fn rows_are_dequantized_exactly() {
 }
 
 /// Records of random experts.
-fn records(layout: &RecordLayout, count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn records(layout: &RecordLayout, count: usize) -> Vec<Vec<u8>> {
     let mut random = Random::new(77);
     let mut record = || {
         let mut record = random.bytes(layout.record_len());
@@ -175,7 +175,7 @@ fn records(layout: &RecordLayout, count: usize) -> Vec<Vec<u8>> {
 }
 
 /// Rows and places of `experts` experts for `m` rows: each row has `top_k` of them.
-fn routes(experts: usize, m: usize, top_k: usize) -> Vec<(Vec<u32>, Vec<u32>)> {
+pub(crate) fn routes(experts: usize, m: usize, top_k: usize) -> Vec<(Vec<u32>, Vec<u32>)> {
     let mut lists = vec![(Vec::new(), Vec::new()); experts];
     let mut random = Random::new(m as u64);
     for t in 0..m {

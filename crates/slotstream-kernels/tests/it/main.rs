@@ -6,6 +6,7 @@ mod cpu_bits;
 mod data;
 mod delta;
 mod far_offsets;
+mod fast;
 mod pieces;
 mod rows;
 mod select;

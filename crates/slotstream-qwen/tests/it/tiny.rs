@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slotstream_kernels::Cpu;
+use slotstream_kernels::{Arithmetic, Cpu};
 use slotstream_qwen::Logits;
 
 use crate::rig::{Goldens, Rig, argmax, assert_close, floats, tiny_model};
@@ -81,4 +81,44 @@ fn raw_norms_of_the_trained_model_give_equal_logits() {
     let kernels = Arc::new(Cpu::new(2).expect("two threads"));
     let raw = Rig::new(folder.path(), kernels, 1.0).all_logits(tokens, 24);
     assert!(folded == raw);
+}
+
+/// The mean negative log-likelihood of a text's tokens.
+fn mean_nll(logits: &[f32], tokens: &[u32]) -> f64 {
+    let vocab = logits.len() / tokens.len();
+    let nll = |(row, next): (&[f32], &u32)| {
+        let sum: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
+        sum.ln() - f64::from(row[*next as usize])
+    };
+    let rows = logits.chunks_exact(vocab).zip(&tokens[1..]);
+    rows.map(nll).sum::<f64>() / (tokens.len() - 1) as f64
+}
+
+#[test]
+fn fast_arithmetic_is_close_and_depends_on_nothing_either() {
+    let fast = |threads, share| {
+        let cpu = Cpu::new(threads).expect("threads").with_arithmetic(Arithmetic::Fast);
+        Rig::new(&tiny_model(), Arc::new(cpu), share)
+    };
+    let goldens = Goldens::open("tiny-moe/golden.safetensors");
+    let (mut agreeing, mut rows) = (0, 0);
+    for prompt in ["p1", "p2", "p3"] {
+        let tokens = goldens.ids(&format!("{prompt}.input_ids"));
+        let exact = rig(0.3).all_logits(&tokens, 64);
+        let logits = fast(2, 0.3).all_logits(&tokens, 64);
+        for (threads, share, chunk) in [(1, 0.1, 7), (3, 1.0, 1), (2, 0.3, 500)] {
+            assert!(fast(threads, share).all_logits(&tokens, chunk) == logits, "{share} {chunk}");
+        }
+        assert!(exact != logits, "{prompt}: rounding shows");
+        let [own, wanted] = [&logits, &exact].map(|logits| mean_nll(logits, &tokens));
+        println!("{prompt}: nll {own}, exact {wanted}");
+        assert!((own - wanted).abs() <= 0.03, "{prompt}: {own} instead of {wanted}");
+        let vocab = exact.len() / tokens.len();
+        for (own, wanted) in logits.chunks_exact(vocab).zip(exact.chunks_exact(vocab)) {
+            agreeing += usize::from(argmax(own) == argmax(wanted));
+            rows += 1;
+        }
+    }
+    println!("{agreeing} of {rows} most likely tokens agree");
+    assert!(10 * agreeing >= 9 * rows, "{agreeing} of {rows}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slotstream::cache::{DEFAULT_POLICY, parse_policy, policy_names};
 use slotstream::io::ReaderKind;
 use slotstream::ops::HostOps;
-use slotstream::{EngineBuilder, PrefillSweep, Sizing};
+use slotstream::{Arithmetic, EngineBuilder, PrefillSweep, Sizing};
 use slotstream_replay::{Shadows, Shared, all_policies};
 
 use crate::rig::{builder, chain, golden, greedy, session};
@@ -125,4 +125,23 @@ fn the_floor_pool_runs_in_waves() {
 fn the_reference_op_set_gives_the_same_tokens() {
     let ops = Arc::new(HostOps::new(Arc::new(slotstream::kernels::Reference)));
     assert_eq!(tokens_of(builder().ops(ops)), expected());
+}
+
+/// The planner never chooses it. Who asks for it gets other tokens, and those depend on nothing
+/// either.
+#[test]
+fn fast_arithmetic_is_asked_for_and_keeps_the_law() {
+    let engine = builder().sizing(Sizing::Auto).build().expect("builds");
+    assert_eq!(engine.arithmetic(), "exact");
+    let fast = || builder().arithmetic(Arithmetic::Fast);
+    assert_eq!(fast().build().expect("builds").arithmetic(), "fast");
+    let expected = tokens_of(fast());
+    for engine in [
+        fast().chunk(1),
+        fast().chunk(7).sizing(Sizing::Slots(18)).prefill_sweep(PrefillSweep::Off),
+        fast().prefill_sweep(PrefillSweep::Rows(20)).threads(3),
+        fast().sizing(Sizing::Share(1.0)).reader(ReaderKind::Memory),
+    ] {
+        assert_eq!(tokens_of(engine), expected);
+    }
 }
