@@ -235,7 +235,7 @@ fn every_field_of_an_event() {
         (vec![0], "event tag", 0),
         (vec![4], "event tag", 0),
         (vec![15], "event tag", 0),
-        (vec![30], "event tag", 0),
+        (vec![31], "event tag", 0),
         (vec![255], "event tag", 0),
         (changed(1, 2, step()), "phase", 1),
         (changed(26, 2, step()), "tokens", 30),
