@@ -81,7 +81,8 @@ static WRONG: Library = Library::new(
   out[t] = memory[t];
 }
 [[kernel]] void misaligned(device float* out [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
-  out[t] = *(const device float*)((const device uchar*)out + 1);
+  out[t] = *reinterpret_cast<const device float*>(
+    reinterpret_cast<const device uchar*>(out) + 1);
 }
 [[kernel]] void undefined_shift(device float* out [[buffer(0)]], uint t [[thread_index_in_threadgroup]]) {
   out[t] = float(1u << (t + 1));
