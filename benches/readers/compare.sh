@@ -5,7 +5,7 @@
 # times; they must give the same tokens. With RECEIPT, writes what it found to that file, too.
 #
 # Needs Linux, Rust, Python 3, 6 GB of disk below SCRATCH (default: target/readers), and for the
-# small page cache a memory cgroup (version 1) that may be made: root, as a rule. Without one those
+# small page cache a memory cgroup that may be made: root, as a rule. Without one those
 # cases are left out. What it writes below SCRATCH goes at the end.
 #
 #     benches/readers/compare.sh [ROUNDS [RECEIPT [SCRATCH]]]

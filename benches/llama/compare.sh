@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Decodes with slotstream and with llama.cpp in turn, ROUNDS times, and prints what it cost: random
+# 4-bit models of equal shapes (8 of the 48 layers of the published model, 32,768 tokens, no n-gram
+# table, routers near uniform), first with all weights in memory, then in a memory cgroup of a third
+# of the bytes of the experts. With RECEIPT, writes what it found to that file, too.
+#
+# llama.cpp is the one in llama-cpp-python 0.3.36, the sources that PyPI has, built for this
+# processor; decode.cpp drives it.
+#
+# Needs Linux, Rust, a C++ compiler, Python 3 with venv, 24 GB of memory, 40 GB of disk below SCRATCH
+# (default: target/llama), and for the cgroup and for another read-ahead: root, as a rule. Without,
+# those cases are left out. The read-ahead of SCRATCH's disk is changed while one case runs. What is
+# below SCRATCH stays for the next time.
+#
+#     benches/llama/compare.sh [ROUNDS [RECEIPT [SCRATCH]]]
+set -euo pipefail
+
+fail() {
+    printf 'compare.sh: %s\n' "$1" >&2
+    exit 1
+}
+
+rounds=${1:-3} receipt=${2:-} scratch=${3:-}
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "the number of rounds is '$rounds', not a whole number of at least 1"
+[[ -z $receipt || $receipt == /* ]] || receipt=$PWD/$receipt
+[[ -z $scratch || $scratch == /* ]] || scratch=$PWD/$scratch
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+for tool in cargo c++ python3 git; do
+    command -v "$tool" >/dev/null || fail "$tool is missing"
+done
+mkdir -p "${scratch:=$PWD/target/llama}"
+
+package=llama_cpp_python-0.3.36
+sources=$scratch/$package/vendor/llama.cpp
+python=$scratch/venv/bin/python
+if [[ ! -e $scratch/decode ]]; then
+    python3 -m venv "$scratch/venv"
+    "$python" -m pip install --quiet cmake ninja numpy pyyaml requests tqdm scikit_build_core
+    "$python" -m pip download --quiet --no-deps --no-build-isolation \
+        --no-binary llama-cpp-python --dest "$scratch" llama-cpp-python==0.3.36
+    tar -xzf "$scratch/$package.tar.gz" -C "$scratch"
+    PATH=$scratch/venv/bin:$PATH cmake -G Ninja -S "$sources" -B "$scratch/build" \
+        -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DLLAMA_CURL=OFF \
+        -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF >"$scratch/cmake.log"
+    PATH=$scratch/venv/bin:$PATH cmake --build "$scratch/build" --target llama
+fi
+c++ -std=c++17 -O2 -Wall -Wextra -I "$sources/include" -I "$sources/ggml/include" \
+    benches/llama/decode.cpp -L "$scratch/build/bin" -lllama -lggml -lggml-base \
+    -Wl,-rpath,"$scratch/build/bin" -o "$scratch/decode"
+
+shape=(8 32768)
+if [[ ! -e $scratch/gguf/model.gguf ]]; then
+    mkdir -p "$scratch/gguf"
+    PYTHONPATH=$sources/gguf-py "$python" benches/llama/gguf_model.py "$scratch/part.gguf" "${shape[@]}"
+    mv "$scratch/part.gguf" "$scratch/gguf/model.gguf"
+fi
+cargo build --quiet --release -p slotstream-examples \
+    --example generate --example repack --example synthesize
+programs=$PWD/target/release/examples
+if [[ ! -e $scratch/model ]]; then
+    "$programs/synthesize" --layers "${shape[0]}" --vocab "${shape[1]}" --no-ngram \
+        --top-tenth 0.1 --out "$scratch/model"
+fi
+"$programs/repack" --model "$scratch/model" --out "$scratch/model.container" --resume
+
+commit=$(git rev-parse --short=12 HEAD)
+python3 benches/llama/compare.py "$programs/generate" "$scratch" "$rounds" "$commit" "$receipt"
