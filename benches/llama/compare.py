@@ -8,26 +8,37 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import receipt as receipts  # noqa: E402
+from gguf_model import CHOSEN, EXPERTS, tensors  # noqa: E402
 from memory import MemoryGroup, evict  # noqa: E402
 
 GROUP = MemoryGroup("slotstream-llama")
 THREADS = 2
-# Bytes of the routed experts, equal in both models, and a third of them.
-EXPERTS = 8 * 512 * 2_764_800
-LIMIT = EXPERTS // 3
-# What a prompt of 512 tokens leaves out of 512 experts, ten a token, is nothing.
+LAYERS, VOCABULARY = 8, 32768
+# A third of the bytes of the routed experts, which are equal in both models.
+LIMIT = LAYERS * EXPERTS * 2_764_800 // 3
 RESIDENT = {"prompt": 512, "tokens": 32}
 LIMITED = {"prompt": 16, "tokens": 16}
 # The usual read-ahead of a disk on Linux, in KiB.
 USUAL_AHEAD = 128
 
 
-def ours(program, folder, arithmetic, run, *flags):
-    prompt = ",".join(str(37 * i % 32768) for i in range(1, run["prompt"] + 1))
+def streamed(program, folder, arithmetic):
+    prompt = ",".join(str(37 * i % VOCABULARY) for i in range(1, LIMITED["prompt"] + 1))
     return [program, "--model", f"{folder}/model", "--container", f"{folder}/model.container",
-            "--prompt-ids", prompt, "--max-tokens", str(run["tokens"] + 1), "--ignore-eos",
+            "--prompt-ids", prompt, "--max-tokens", str(LIMITED["tokens"] + 1), "--ignore-eos",
             "--threads", str(THREADS), "--context", "1024", "--arithmetic", arithmetic,
-            "--stats", "json", "--quiet", *flags]
+            "--memory", str(LIMIT), "--reader", "direct", "--stats", "json", "--quiet"]
+
+
+def flops_per_token():
+    """Of the products of a token: two for each weight. The embedding is no product, and the head is
+    left out, since a prompt needs it once."""
+    weights = 0
+    for name, shape, _ in tensors(LAYERS, VOCABULARY):
+        if len(shape) > 1 and name not in ("token_embd", "output"):
+            chosen = CHOSEN if len(shape) == 3 else 1
+            weights += chosen * shape[-2] * shape[-1]
+    return 2 * weights
 
 
 def theirs(folder, loading, run):
@@ -37,9 +48,10 @@ def theirs(folder, loading, run):
 
 def resident(program, folder):
     """Name and command of each case with all weights in memory."""
-    for arithmetic in ("exact", "fast"):
-        yield f"slotstream {arithmetic}", ours(
-            program, folder, arithmetic, RESIDENT, "--slots", "4096", "--reader", "buffered")
+    for arithmetic, flags in (("exact", []), ("fast", ["--fast"])):
+        yield f"slotstream {arithmetic}", [
+            program, "--model", f"{folder}/model", "--threads", str(THREADS),
+            "--prompt", str(RESIDENT["prompt"]), "--tokens", str(RESIDENT["tokens"]), *flags]
     for loading in ("mmap", "repacked"):
         yield f"llama.cpp {loading}", theirs(folder, loading, RESIDENT)
 
@@ -47,8 +59,7 @@ def resident(program, folder):
 def limited(program, folder, ahead):
     """Name, command and read-ahead of each case in the cgroup."""
     for arithmetic in ("exact", "fast"):
-        yield f"slotstream {arithmetic}", ours(
-            program, folder, arithmetic, LIMITED, "--memory", str(LIMIT), "--reader", "direct"), None
+        yield f"slotstream {arithmetic}", streamed(program, folder, arithmetic), None
     yield "llama.cpp mmap", theirs(folder, "mmap", LIMITED), None
     yield "llama.cpp random", theirs(folder, "random", LIMITED), None
     if ahead.usual():
@@ -87,15 +98,14 @@ def start(command, group):
 
 def figures(found):
     """What both say, by one name."""
+    both = {key: found[key] for key in ("decode_tok_s", "prefill_tok_s", "load_s")}
+    both["prefill_gflop_s"] = found["prefill_tok_s"] * flops_per_token() / 1e9
     if "decode" not in found:
-        return {key: found[key] for key in
-                ("decode_tok_s", "prefill_tok_s", "bytes_per_token", "load_s")}
+        return {**both, "bytes_per_token": found["bytes_per_token"]}
     decode = found["decode"]
     return {
-        "decode_tok_s": found["decode_tok_s"],
-        "prefill_tok_s": found["prefill_tok_s"],
+        **both,
         "bytes_per_token": decode["bytes_issued"] / decode["tokens"],
-        "load_s": found["load_s"],
         "slots": found["slots"],
         "hit_rate": decode["hit_rate"],
         "io_wait_s_per_token": decode["io_wait_s"] / decode["tokens"],
@@ -103,17 +113,15 @@ def figures(found):
 
 
 def main():
-    program, folder, rounds, commit, receipt = sys.argv[1:]
+    generate, bench, folder, rounds, commit, receipt = sys.argv[1:]
     ahead = ReadAhead(folder)
     group = GROUP.limit(LIMIT)
     rows, loads, tokens = {}, [], {}
     for round_ in range(int(rounds)):
         loads.append(os.getloadavg()[0])
-        for name, command in resident(program, folder):
-            found = start(command, False)
-            rows.setdefault(f"resident, {name}", []).append(figures(found))
-            same(tokens, name, found)
-        for name, command, kib in limited(program, folder, ahead) if group else []:
+        for name, command in resident(bench, folder):
+            rows.setdefault(f"resident, {name}", []).append(figures(start(command, False)))
+        for name, command, kib in limited(generate, folder, ahead) if group else []:
             evict([f"{folder}/model", f"{folder}/model.container", f"{folder}/gguf"])
             if kib:
                 ahead.set(kib)
@@ -123,6 +131,7 @@ def main():
                 if kib:
                     ahead.set(ahead.found)
             rows.setdefault(f"limited, {name}", []).append(figures(found))
+            same(tokens, name, found)
         print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
         # After each round: whoever has to stop keeps what is there.
         if receipt:
@@ -164,7 +173,7 @@ def show(rows):
     for name, row in receipts.each(rows, statistics.median).items():
         low, high = spread[name]["decode_tok_s"]
         print(f"{name:38} {row['decode_tok_s']:7.2f} tok/s ({low:.2f} to {high:.2f}), prefill "
-              f"{row['prefill_tok_s']:.1f}, {row['bytes_per_token'] / 1e6:,.0f} MB read a token")
+              f"{row['prefill_tok_s']:.1f} ({row['prefill_gflop_s']:.1f} GFLOP/s), {row['bytes_per_token'] / 1e6:,.0f} MB read a token")
 
 
 try:

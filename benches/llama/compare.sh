@@ -59,6 +59,9 @@ fi
 cargo build --quiet --release -p slotstream-examples \
     --example generate --example repack --example synthesize
 programs=$PWD/target/release/examples
+resident=$(cargo bench --quiet -p slotstream-benches --bench resident --no-run --message-format json |
+    python3 -c 'import json, sys
+print(next(found["executable"] for found in map(json.loads, sys.stdin) if found.get("executable")))')
 if [[ ! -e $scratch/model ]]; then
     "$programs/synthesize" --layers "${shape[0]}" --vocab "${shape[1]}" --no-ngram \
         --top-tenth 0.1 --out "$scratch/model"
@@ -66,4 +69,5 @@ fi
 "$programs/repack" --model "$scratch/model" --out "$scratch/model.container" --resume
 
 commit=$(git rev-parse --short=12 HEAD)
-python3 benches/llama/compare.py "$programs/generate" "$scratch" "$rounds" "$commit" "$receipt"
+PYTHONPATH=$sources/gguf-py "$python" benches/llama/compare.py \
+    "$programs/generate" "$resident" "$scratch" "$rounds" "$commit" "$receipt"
