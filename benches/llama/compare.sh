@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Decodes with slotstream and with llama.cpp in turn, ROUNDS times, and prints what it cost: random
-# 4-bit models of equal shapes (8 of the 48 layers of the published model, 32,768 tokens, no n-gram
-# table, routers near uniform), first with all weights in memory, then in a memory cgroup of a third
-# of the bytes of the experts. With RECEIPT, writes what it found to that file, too.
+# slotstream and llama.cpp in turn, ROUNDS times, with random 4-bit weights of equal shapes. With
+# RECEIPT, writes what it found to that file, too.
+#
+# `products`: products of the shapes of an expert, one thread, weights from memory, beside a plain read
+# and candle. `models`: a prompt and decoding with 8 of the 48 layers of the published model (32,768
+# tokens, no n-gram table, routers near uniform), first with all weights in memory, then in a memory
+# cgroup of a third of the bytes of the experts.
 #
 # llama.cpp is the one in llama-cpp-python 0.3.36, the sources that PyPI has, built for this
-# processor; decode.cpp drives it.
+# processor; decode.cpp and products.cpp drive it.
 #
-# Needs Linux, Rust, a C++ compiler, Python 3 with venv, 24 GB of memory, 40 GB of disk below SCRATCH
-# (default: target/llama), and for the cgroup and for another read-ahead: root, as a rule. Without,
-# those cases are left out. The read-ahead of SCRATCH's disk is changed while one case runs. What is
-# below SCRATCH stays for the next time.
+# Needs Linux, Rust, a C++ compiler, Python 3 with venv and, for `models`, 24 GB of memory, 40 GB of disk
+# below SCRATCH (default: target/llama), and for the cgroup and for another read-ahead: root, as a
+# rule. Without, those cases are left out. The read-ahead of SCRATCH's disk is changed while one case
+# runs. What is below SCRATCH stays for the next time.
 #
-#     benches/llama/compare.sh [ROUNDS [RECEIPT [SCRATCH]]]
+#     benches/llama/compare.sh products|models [ROUNDS [RECEIPT [SCRATCH]]]
 set -euo pipefail
 
 fail() {
@@ -20,7 +23,8 @@ fail() {
     exit 1
 }
 
-rounds=${1:-3} receipt=${2:-} scratch=${3:-}
+part=${1:-} rounds=${2:-3} receipt=${3:-} scratch=${4:-}
+[[ $part == products || $part == models ]] || fail "the first word is '$part', neither products nor models"
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "the number of rounds is '$rounds', not a whole number of at least 1"
 [[ -z $receipt || $receipt == /* ]] || receipt=$PWD/$receipt
 [[ -z $scratch || $scratch == /* ]] || scratch=$PWD/$scratch
@@ -34,7 +38,7 @@ mkdir -p "${scratch:=$PWD/target/llama}"
 package=llama_cpp_python-0.3.36
 sources=$scratch/$package/vendor/llama.cpp
 python=$scratch/venv/bin/python
-if [[ ! -e $scratch/decode ]]; then
+if [[ ! -e $scratch/build/bin/libllama.so ]]; then
     python3 -m venv "$scratch/venv"
     "$python" -m pip install --quiet cmake ninja numpy pyyaml requests tqdm scikit_build_core
     "$python" -m pip download --quiet --no-deps --no-build-isolation \
@@ -46,10 +50,27 @@ if [[ ! -e $scratch/decode ]]; then
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF >"$scratch/cmake.log"
     PATH=$scratch/venv/bin:$PATH cmake --build "$scratch/build" --target llama
 fi
-c++ -std=c++17 -O2 -Wall -Wextra -I "$sources/include" -I "$sources/ggml/include" \
-    benches/llama/decode.cpp -L "$scratch/build/bin" -lllama -lggml -lggml-base \
-    -Wl,-rpath,"$scratch/build/bin" -o "$scratch/decode"
+driver() {
+    c++ -std=c++17 -O2 -Wall -Wextra -I "$sources/include" -I "$sources/ggml/include" \
+        "benches/llama/$1.cpp" -L "$scratch/build/bin" -lllama -lggml -lggml-cpu -lggml-base \
+        -Wl,-rpath,"$scratch/build/bin" -o "$scratch/$1"
+}
 
+# The program of a bench.
+bench() {
+    cargo bench --quiet -p slotstream-benches --bench "$1" --no-run --message-format json |
+        python3 -c 'import json, sys
+print(next(found["executable"] for found in map(json.loads, sys.stdin) if found.get("executable")))'
+}
+
+commit=$(git rev-parse --short=12 HEAD)
+if [[ $part == products ]]; then
+    driver products
+    kernels=$(bench kernels)
+    exec python3 benches/llama/products.py "$kernels" "$scratch" "$rounds" "$commit" "$receipt"
+fi
+
+driver decode
 shape=(8 32768)
 if [[ ! -e $scratch/gguf/model.gguf ]]; then
     mkdir -p "$scratch/gguf"
@@ -59,15 +80,12 @@ fi
 cargo build --quiet --release -p slotstream-examples \
     --example generate --example repack --example synthesize
 programs=$PWD/target/release/examples
-resident=$(cargo bench --quiet -p slotstream-benches --bench resident --no-run --message-format json |
-    python3 -c 'import json, sys
-print(next(found["executable"] for found in map(json.loads, sys.stdin) if found.get("executable")))')
+resident=$(bench resident)
 if [[ ! -e $scratch/model ]]; then
     "$programs/synthesize" --layers "${shape[0]}" --vocab "${shape[1]}" --no-ngram \
         --top-tenth 0.1 --out "$scratch/model"
 fi
 "$programs/repack" --model "$scratch/model" --out "$scratch/model.container" --resume
 
-commit=$(git rev-parse --short=12 HEAD)
-PYTHONPATH=$sources/gguf-py "$python" benches/llama/compare.py \
+PYTHONPATH=$sources/gguf-py "$python" benches/llama/models.py \
     "$programs/generate" "$resident" "$scratch" "$rounds" "$commit" "$receipt"

@@ -92,7 +92,7 @@ def start(command, group):
                             preexec_fn=GROUP.enter if group else None)
     text = done.stdout.read()
     if done.wait() != 0:
-        sys.exit(f"compare.py: {command[0]} ended with {done.returncode}")
+        sys.exit(f"models.py: {command[0]} ended with {done.returncode}")
     return json.loads(text.splitlines()[-1])
 
 
@@ -142,13 +142,13 @@ def main():
 def same(tokens, name, found):
     """Ends the run where slotstream does not give the tokens of the round before."""
     if tokens.setdefault(name, found.get("tokens")) != found.get("tokens"):
-        sys.exit(f"compare.py: other tokens by {name}")
+        sys.exit(f"models.py: other tokens by {name}")
 
 
 def whole(rows, commit, loads, folder, ahead):
     return {
-        "name": "llama",
-        "command": f"benches/llama/compare.sh {len(loads)}",
+        "name": "llama-models",
+        "command": f"benches/llama/compare.sh models {len(loads)}",
         "commit": commit,
         "machine": receipts.machine(folder),
         "settings": {
