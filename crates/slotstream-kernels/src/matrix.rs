@@ -147,6 +147,11 @@ impl<'a> AffineMatrix<'a> {
 }
 
 impl<'a> AffineMatrix<'a> {
+    /// bf16 scales of a row and of all rows after it.
+    pub(crate) fn scales_from(&self, row: usize) -> &'a [u8] {
+        &self.scales[row * 2 * self.format.row_groups(self.cols)..]
+    }
+
     /// bf16 biases of a row and of all rows after it.
     pub(crate) fn biases_from(&self, row: usize) -> &'a [u8] {
         &self.biases[row * 2 * self.format.row_groups(self.cols)..]

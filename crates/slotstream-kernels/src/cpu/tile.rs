@@ -1,9 +1,11 @@
 //! Products of a few weight rows with a few rows of `x`, in the one order of additions.
 //!
 //! # The order
-//! Word `w` of a weight row belongs to lane `w % 16`. Within a word, its values times their `x`
-//! are chained by fused multiply-adds, first value first, from 0. That sum times the scale of
-//! the word's group is added to the lane by a fused multiply-add, first word first. Group `g`
+//! Word `w` of a weight row belongs to lane `w % 16`. Within a word of 4-bit values, their products
+//! with `x` in fixed point (`fixed.rs`) are summed exactly and that is rounded once; 8-bit values
+//! times their `x` are chained by fused multiply-adds, first value first, from 0. That sum times
+//! the scale of the word's group, which was multiplied with the scale of `x` where that has one, is
+//! added to the lane by a fused multiply-add, first word first. Group `g`
 //! belongs to lane `g % 16`, to which its bias times the sum of its `x` is added after all words, in
 //! the same manner. Words and groups are padded with zeros to whole sixteens. The lanes are added
 //! up as a tree (lane `i` and `i + 8`, then 4, 2, 1). For bf16 rows the chain runs in the lane
@@ -25,7 +27,7 @@ const SEGMENT: usize = 4096;
 /// How far ahead weights are asked for, in bytes. The rows that are worked on together lie one
 /// after the other and so do those after them, and the lines are asked for in that order: that is
 /// what the machine's own prefetchers follow.
-pub(super) const AHEAD: usize = 4096;
+pub(super) const AHEAD: usize = 8192;
 
 /// Where to find the rows of `x` and where the results go.
 #[derive(Clone, Copy)]
@@ -140,9 +142,8 @@ pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Rang
             t += unsafe {
                 if V::SEVERAL {
                     match m - t {
-                        4.. => tile::<V, R, 2, 4>(w, job, group.clone(), t),
-                        2 | 3 => tile::<V, R, 4, 2>(w, job, group.clone(), t),
-                        _ => tile::<V, R, 2, 1>(w, job, group.clone(), t),
+                        2.. => tile::<V, R, 4, 2>(w, job, group.clone(), t),
+                        _ => tile::<V, R, 4, 1>(w, job, group.clone(), t),
                     }
                 } else {
                     tile::<V, R, 1, 1>(w, job, group.clone(), t)
