@@ -1,7 +1,6 @@
 //! Affine-quantized rows.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 
 use super::lanes::{LANES, Lanes};
 use super::tile::{AHEAD, Rows};
@@ -9,6 +8,9 @@ use crate::AffineMatrix;
 
 /// Bytes of a block of sixteen words.
 const BLOCK_BYTES: usize = 4 * LANES;
+
+/// How far ahead of the scales that are read others are asked for, in bytes.
+const AHEAD_SCALES: usize = 1024;
 
 /// From element `16 - n` on: masks that keep the first `n` of sixteen lanes.
 static MASKS: [u32; 2 * LANES] = {
@@ -44,7 +46,7 @@ pub(super) trait Words {
     /// block, whose groups of `words` words begin with number `first` of the sixteen.
     ///
     /// # Safety
-    /// Those of [`Rows`]; the groups of the block are among the sixteen.
+    /// Those of [`Rows`]; the groups of the block that exist are among the sixteen.
     unsafe fn add<V: Lanes, const N: usize, const T: usize>(
         w: [*const u8; N],
         x: [*const f32; T],
@@ -125,55 +127,81 @@ impl Words for Bytes {
 }
 
 /// The rows of an affine matrix in groups of `GROUP`.
-pub(super) struct Affine<'a, W, const GROUP: usize>(&'a AffineMatrix<'a>, PhantomData<W>);
+pub(super) struct Affine<'a, W, const GROUP: usize> {
+    weight: &'a [u8],
+    scales: &'a [u8],
+    biases: &'a [u8],
+    /// Bytes of a row of `weight`.
+    row_bytes: usize,
+    /// Groups of a row.
+    groups: usize,
+    /// Blocks of a row, the last of which may be a part of one.
+    blocks: usize,
+    rows: usize,
+    words: PhantomData<W>,
+}
 
 impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
     const GROUP_WORDS: usize = GROUP / W::VALUES;
 
-    pub(super) fn new(w: &'a AffineMatrix<'a>) -> Self {
-        Self(w, PhantomData)
+    pub(super) fn new(w: &AffineMatrix<'a>) -> Self {
+        let (weight, scales, biases) = w.arrays();
+        let (row_bytes, groups) = (w.format().row_bytes(w.cols()), w.cols() / GROUP);
+        Self {
+            weight,
+            scales,
+            biases,
+            row_bytes,
+            groups,
+            blocks: row_bytes.div_ceil(BLOCK_BYTES),
+            rows: w.rows(),
+            words: PhantomData,
+        }
     }
 
-    fn groups(&self) -> usize {
-        self.0.format().row_groups(self.0.cols())
-    }
-
-    /// The first block of packed `x`.
-    #[inline(always)]
-    unsafe fn blocks_of(&self, x: *const f32) -> *const f32 {
-        let scales = if W::SCALED { self.groups().next_multiple_of(LANES) } else { 0 };
-        // SAFETY: the caller vouches for a packed row, which begins with the scales.
-        unsafe { x.add(scales) }
-    }
-
-    /// The scales of the sixteen groups from `group` on; 0 where there are fewer.
+    /// The scales of the sixteen groups from `group` on, 0 where there are fewer; adds what belongs
+    /// to the biases of these groups.
     ///
     /// # Safety
     /// Those of [`Rows`]; `group` is a group of the rows and a multiple of sixteen.
     #[inline(always)]
-    unsafe fn scales<V: Lanes, const N: usize, const T: usize>(
+    unsafe fn groups_of<V: Lanes, const N: usize, const T: usize, const END: bool>(
         &self,
-        row: usize,
-        group: usize,
+        (row, group): (usize, usize),
         x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
     ) -> Scales<N, T> {
         let mut all = [[Sixteen([0.0; LANES]); T]; N];
-        for (n, all) in all.iter_mut().enumerate() {
-            // SAFETY: the caller's promise; rows of `x` begin with whole sixteens of scales.
-            unsafe {
-                let mut padded = [0; 2 * LANES];
-                let scales = &self.0.scales_from(row + n)[2 * group..];
-                let (at, mask) = sixteen(scales, self.groups() - group, &mut padded);
+        // SAFETY: the caller's promise: these are groups of the rows, and sixteen of them can be
+        // read unless the end is near. Scales and sums of `x` are whole sixteens, and there are as
+        // many masks from each place on.
+        unsafe {
+            let mask = MASKS.as_ptr().add(LANES.saturating_sub(self.groups - group));
+            for n in 0..N {
+                let at = 2 * ((row + n) * self.groups + group);
+                let mut scale = self.scales.as_ptr().add(at);
+                let mut bias = self.biases.as_ptr().add(at);
+                V::prefetch(scale.wrapping_add(AHEAD_SCALES));
+                V::prefetch(bias.wrapping_add(AHEAD_SCALES));
+                let padded: [[u8; 2 * LANES]; 2];
+                if END {
+                    padded = [start_of(&self.scales[at..]), start_of(&self.biases[at..])];
+                    (scale, bias) = (padded[0].as_ptr(), padded[1].as_ptr());
+                }
                 for part in 0..V::PARTS {
                     let lane = part * V::WIDTH;
-                    let scale = V::bf16(at.add(2 * lane), mask.add(lane));
+                    let scale = V::bf16(scale.add(2 * lane)).masked(mask.add(lane));
+                    let bias = V::bf16(bias.add(2 * lane)).masked(mask.add(lane));
                     for t in 0..T {
+                        let sum = &mut acc[n][t].as_mut()[part];
+                        *sum = bias.fma(V::load(sums[t].add(group + lane)), *sum);
                         let scale = if W::SCALED {
                             scale.fma(V::load(x[t].add(group + lane)), V::zero())
                         } else {
                             scale
                         };
-                        scale.store(all[t].0.as_mut_ptr().add(lane));
+                        scale.store(all[n][t].0.as_mut_ptr().add(lane));
                     }
                 }
             }
@@ -182,116 +210,58 @@ impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
     }
 }
 
-/// Where sixteen bf16 can be read, of which `count` are the next of `bytes`, and the masks that
-/// keep those. Where too few bytes are left they are copied into `padded`.
+/// The first `LEN` bytes, with zeros where there are fewer.
 #[inline(always)]
-fn sixteen(bytes: &[u8], count: usize, padded: &mut [u8; 2 * LANES]) -> (*const u8, *const u32) {
-    let masks = MASKS[LANES.saturating_sub(count)..].as_ptr();
-    if bytes.len() >= padded.len() {
-        return (bytes.as_ptr(), masks);
-    }
-    padded[..bytes.len()].copy_from_slice(bytes);
-    (padded.as_ptr(), masks)
+pub(super) fn start_of<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
+    let (mut padded, len) = ([0; LEN], bytes.len().min(LEN));
+    padded[..len].copy_from_slice(&bytes[..len]);
+    padded
 }
 
 impl<V: Lanes, W: Words, const GROUP: usize> Rows<V> for Affine<'_, W, GROUP> {
-    const BLOCK: usize = W::BLOCK;
-
-    #[inline(always)]
-    fn blocks(&self) -> usize {
-        self.0.cols() / (LANES * W::VALUES)
+    /// Past a row the words of the next are read with it, where `x` is 0, and groups to be masked.
+    fn readable(&self) -> usize {
+        let rows = |len: usize, row: usize, read: usize| (len + row).saturating_sub(read) / row;
+        let sixteens = 2 * self.groups.next_multiple_of(LANES);
+        rows(self.weight.len(), self.row_bytes, self.blocks * BLOCK_BYTES)
+            .min(rows(self.scales.len(), 2 * self.groups, sixteens))
+            .min(self.rows)
     }
 
     #[inline(always)]
-    unsafe fn add<const N: usize, const T: usize>(
+    unsafe fn add<const N: usize, const T: usize, const END: bool>(
         &self,
         row: usize,
         x: [*const f32; T],
-        blocks: Range<usize>,
+        sums: [*const f32; T],
         acc: &mut [[V::All; T]; N],
     ) {
-        let mut w = [std::ptr::null(); N];
-        for n in 0..N {
-            w[n] = self.0.weight_row(row + n).as_ptr();
-        }
+        let w = self.weight.as_ptr().wrapping_add(row * self.row_bytes);
         // Sixteen groups are as many blocks as a group is words.
-        let span = Self::GROUP_WORDS;
-        let mut start = blocks.start;
-        // SAFETY: the caller's promise; `blocks` are whole blocks of the rows, so their words,
-        // scales and packed `x` are all there.
+        let (span, mut start) = (Self::GROUP_WORDS, 0);
+        // SAFETY: the caller's promise; packed rows of `x` are whole blocks, padded with zeros.
         unsafe {
-            while start < blocks.end {
-                let sixteen = start / span;
-                let scales = self.scales::<V, N, T>(row, sixteen * LANES, x);
-                let end = blocks.end.min((sixteen + 1) * span);
-                for block in start..end {
-                    let (mut here, mut x) = (w, x);
+            let head = if W::SCALED { self.groups.next_multiple_of(LANES) } else { 0 };
+            let blocks_of = x.map(|x| x.add(head));
+            while start < self.blocks {
+                let group = start / span * LANES;
+                let scales = self.groups_of::<V, N, T, END>((row, group), x, sums, acc);
+                for i in 0..span.min(self.blocks - start) {
+                    let (block, mut here) = (start + i, [w; N]);
+                    let mut padded = [[0; BLOCK_BYTES]; N];
                     for n in 0..N {
-                        here[n] = w[n].add(block * BLOCK_BYTES);
-                        V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
+                        let at = n * self.row_bytes + block * BLOCK_BYTES;
+                        here[n] = w.add(at);
+                        V::prefetch(w.wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
+                        if END {
+                            padded[n] = start_of(&self.weight[row * self.row_bytes + at..]);
+                            here[n] = padded[n].as_ptr();
+                        }
                     }
-                    for x in &mut x {
-                        *x = self.blocks_of(*x).add(block * W::BLOCK);
-                    }
-                    let first = block % span * LANES / span;
-                    W::add::<V, N, T>(here, x, &scales, first, span, acc);
+                    let x = blocks_of.map(|x| x.add(block * W::BLOCK));
+                    W::add::<V, N, T>(here, x, &scales, i * LANES / span, span, acc);
                 }
-                start = end;
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn add_rest<const T: usize>(
-        &self,
-        row: usize,
-        x: [*const f32; T],
-        acc: &mut [V::All; T],
-    ) {
-        let (block, span) = (Rows::<V>::blocks(self), Self::GROUP_WORDS);
-        let rest = &self.0.weight_row(row)[block * BLOCK_BYTES..];
-        if rest.is_empty() {
-            return;
-        }
-        let mut words = [0; BLOCK_BYTES];
-        words[..rest.len()].copy_from_slice(rest);
-        // SAFETY: the caller's promise; packed rows are whole blocks, padded with zeros.
-        unsafe {
-            let scales = self.scales::<V, 1, T>(row, block / span * LANES, x);
-            let mut sums = [*acc];
-            W::add::<V, 1, T>(
-                [words.as_ptr()],
-                x.map(|x| self.blocks_of(x).add(block * W::BLOCK)),
-                &scales,
-                block % span * LANES / span,
-                span,
-                &mut sums,
-            );
-            *acc = sums[0];
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn finish<const T: usize>(
-        &self,
-        row: usize,
-        sums: [*const f32; T],
-        acc: &mut [V::All; T],
-    ) {
-        let (groups, biases) = (self.groups(), self.0.biases_from(row));
-        // SAFETY: the caller's promise; sixteen biases can be read; group sums are whole sixteens.
-        unsafe {
-            for group in (0..groups).step_by(LANES) {
-                let mut padded = [0; 2 * LANES];
-                let (at, mask) = sixteen(&biases[2 * group..], groups - group, &mut padded);
-                for part in 0..V::PARTS {
-                    let lane = part * V::WIDTH;
-                    let bias = V::bf16(at.add(2 * lane), mask.add(lane));
-                    for t in 0..T {
-                        let acc = &mut acc[t].as_mut()[part];
-                        *acc = bias.fma(V::load(sums[t].add(group + lane)), *acc);
-                    }
-                }
+                start += span;
             }
         }
     }

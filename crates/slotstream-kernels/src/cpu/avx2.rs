@@ -150,12 +150,18 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bytes at `at`, 32 at `mask` and for AVX2.
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 8 bf16 at `at` and for AVX2.
         unsafe {
-            let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())));
-            Self(_mm256_castsi256_ps(_mm256_and_si256(wide, _mm256_loadu_si256(mask.cast()))))
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
+            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 8 masks at `mask` and for AVX2.
+        unsafe { Self(_mm256_and_ps(self.0, _mm256_loadu_ps(mask.cast()))) }
     }
 
     #[inline(always)]

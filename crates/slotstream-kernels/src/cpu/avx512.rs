@@ -96,12 +96,20 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bf16 at `at`, 16 masks at `mask` and for AVX-512.
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 16 bf16 at `at` and for AVX-512.
         unsafe {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 16 masks at `mask` and for AVX-512.
+        unsafe {
             let masked =
-                _mm512_and_si512(_mm512_slli_epi32::<16>(wide), _mm512_loadu_si512(mask.cast()));
+                _mm512_and_si512(_mm512_castps_si512(self.0), _mm512_loadu_si512(mask.cast()));
             Self(_mm512_castsi512_ps(masked))
         }
     }

@@ -20,9 +20,6 @@ use super::{
 /// Values of a word.
 const VALUES: usize = 8;
 
-/// Groups consist of whole runs of this many values.
-const RUN: usize = 32;
-
 /// Below this magnitude all of a group is 0 in one digit: the inverse of its scale would be
 /// infinite.
 const SMALLEST: f32 = 1e-36;
@@ -116,15 +113,9 @@ impl<const DIGITS: usize> Task for Quantize<'_, DIGITS> {
 /// The values of a group as multiples of a scale, the scale, and their sum.
 #[inline(always)]
 fn quantize<const DIGITS: usize>(x: &[f32], whole: &mut [i32]) -> (f32, i32) {
-    let (x, whole) = (x.as_chunks::<RUN>().0, whole.as_chunks_mut::<RUN>().0);
     // The bits of magnitudes are in their order, infinity and NaN last.
-    let mut largest = [0; RUN];
-    for x in x {
-        for i in 0..RUN {
-            largest[i] = largest[i].max(x[i].to_bits() & 0x7fff_ffff);
-        }
-    }
-    let largest = f32::from_bits(largest.into_iter().fold(0, u32::max));
+    let largest = x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest);
     if !largest.is_finite() {
         return (f32::NAN, 0);
     }
@@ -133,15 +124,13 @@ fn quantize<const DIGITS: usize>(x: &[f32], whole: &mut [i32]) -> (f32, i32) {
     if DIGITS == 1 && largest < SMALLEST {
         return (0.0, 0);
     }
-    let mut sums = [0; RUN];
+    let mut sum = 0;
     for (x, whole) in x.iter().zip(whole) {
-        for i in 0..RUN {
-            let scaled = x[i] * inverse;
-            whole[i] = if DIGITS == 1 { nearest(scaled).0 } else { nearest_wide(scaled) };
-            sums[i] += whole[i];
-        }
+        let scaled = x * inverse;
+        *whole = if DIGITS == 1 { nearest(scaled).0 } else { nearest_wide(scaled) };
+        sum += *whole;
     }
-    (scale, sums.into_iter().sum())
+    (scale, sum)
 }
 
 /// The scale of a group in three digits and its inverse, both powers of two. The largest multiple

@@ -62,8 +62,11 @@ pub(super) trait Lanes: Copy {
     /// The upper half of each word as a bf16.
     unsafe fn high_bf16(words: Self::Words) -> Self;
 
-    /// `WIDTH` bf16 at `at`, and-ed with the `WIDTH` masks at `mask` after widening.
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self;
+    /// `WIDTH` bf16 at `at`.
+    unsafe fn bf16(at: *const u8) -> Self;
+
+    /// The bits, and-ed with the `WIDTH` masks at `mask`.
+    unsafe fn masked(self, mask: *const u32) -> Self;
 
     /// The scale of each word of part `part` of a block of sixteen words: lane `i` gets number
     /// `(part * WIDTH + i) / words` of those at `at`; `words`, of a group, is 4, 8 or, for that

@@ -112,11 +112,20 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 8 bytes at `at`, 16 at `mask` and for NEON.
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 4 bf16 at `at` and for NEON.
         unsafe {
-            let wide = vshlq_n_u32::<16>(vmovl_u16(vreinterpret_u16_u8(vld1_u8(at))));
-            Self(vreinterpretq_f32_u32(vandq_u32(wide, four(mask.cast()))))
+            let wide = vmovl_u16(vreinterpret_u16_u8(vld1_u8(at)));
+            Self(vreinterpretq_f32_u32(vshlq_n_u32::<16>(wide)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 4 masks at `mask` and for NEON.
+        unsafe {
+            let bits = vreinterpretq_u32_f32(self.0);
+            Self(vreinterpretq_f32_u32(vandq_u32(bits, four(mask.cast()))))
         }
     }
 

@@ -98,9 +98,15 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bf16 at `at` and 16 masks at `mask`.
-        each(|i| unsafe { f32::from_bits(bf16_at(at, i).to_bits() & mask.add(i).read_unaligned()) })
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 16 bf16 at `at`.
+        each(|i| unsafe { bf16_at(at, i) })
+    }
+
+    #[inline(always)]
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 16 masks at `mask`.
+        each(|i| unsafe { f32::from_bits(self.0[i].to_bits() & mask.add(i).read_unaligned()) })
     }
 
     #[inline(always)]
