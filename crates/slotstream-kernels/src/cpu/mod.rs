@@ -14,8 +14,8 @@ mod delta;
 mod dispatch;
 mod error;
 mod experts;
+mod fixed;
 mod hyper;
-mod int8;
 mod isa;
 mod lanes;
 mod matmul;
@@ -105,10 +105,14 @@ impl Cpu {
 
     /// How products with this matrix are computed.
     fn weights<'a>(&self, w: AffineMatrix<'a>) -> Weights<'a> {
-        match self.arithmetic {
-            Arithmetic::Fast if w.format().bits() == 4 => Weights::Int8(w, self.dots),
-            _ => Weights::Affine(w),
+        if w.format().bits() != 4 {
+            return Weights::Bytes(w);
         }
+        let digits = match self.arithmetic {
+            Arithmetic::Exact => 3,
+            Arithmetic::Fast => 1,
+        };
+        Weights::Nibbles { w, digits, dots: self.dots }
     }
 
     /// The instruction set in use.
