@@ -268,9 +268,10 @@ impl Session {
             _ => self.metrics.prefill.add(&metrics),
         }
         let Some(logits) = output?.logits else { return Ok(None) };
-        let logits = slotstream_qwen::to_host(&logits)?;
-        slotstream_qwen::check_logits(self.engine.0.model.config(), &step, &logits)?;
-        Ok(Some(logits))
+        let values = slotstream_qwen::to_host(&logits)?;
+        self.engine.0.model.ops().recycle(logits);
+        slotstream_qwen::check_logits(self.engine.0.model.config(), &step, &values)?;
+        Ok(Some(values))
     }
 
     /// Replaces the state by one that has seen at most `len` tokens of this sequence: rolled
