@@ -41,6 +41,7 @@ mod weights;
 pub use arena::{PieceLease, Reading, RunLease, SlotArena, SlotLease};
 pub use error::{CandleContext, Error};
 pub use host::HostOps;
+pub use huge::zeros;
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};
 pub use paged::PagedTensor;
 pub use provider::ExpertProvider;

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
-use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
+use slotstream_candle::{Error, ExpertProvider, Ops, SlotArena, SlotRows};
 use slotstream_core::{
     CancelToken, EventSink, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry, LayerIdx, Outcome,
     PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass, ReadQueue, RecordLayout,
@@ -364,20 +364,21 @@ impl StreamingExperts {
             return Err(ExpertsError::Order { called: "compute", when: "without a demand" });
         };
         let hidden = self.arena.layout().shape().hidden();
-        let out = Tensor::zeros((call.rows * call.top_k, hidden), DType::F32, x.device());
-        let out = out.within("experts")?;
+        let out = self.ops.scratch((call.rows * call.top_k, hidden))?;
         if call.sweep.is_some() {
             self.run_sweep(x, &out)?;
-            return Ok(self.ops.rank_sum(&out, weights)?);
-        }
-        loop {
-            self.run_wave(x, &out)?;
-            if self.call.as_ref().is_none_or(|call| call.waves.is_empty()) {
-                break;
+        } else {
+            loop {
+                self.run_wave(x, &out)?;
+                if self.call.as_ref().is_none_or(|call| call.waves.is_empty()) {
+                    break;
+                }
+                self.start_wave()?;
             }
-            self.start_wave()?;
         }
-        Ok(self.ops.rank_sum(&out, weights)?)
+        let sum = self.ops.rank_sum(&out, weights)?;
+        self.ops.recycle(out);
+        Ok(sum)
     }
 }
 

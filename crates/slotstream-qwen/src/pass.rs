@@ -38,7 +38,8 @@ pub struct Pass<'a> {
     observer: Option<&'a dyn Observer>,
 }
 
-/// Looks at the inside of a pass: for tests, dumps and research. Changes nothing.
+/// Looks at the inside of a pass: for tests, dumps and research. Changes nothing. Tensors are lent
+/// for the call: their memory is used again.
 pub trait Observer: fmt::Debug {
     /// The residual streams after a layer, `[m, hc_count * hidden_size]`.
     fn on_streams(&self, layer: LayerIdx, streams: &Tensor) {
@@ -248,10 +249,11 @@ impl Run<'_, '_> {
     ) -> Result<PassOutput, QwenError> {
         let (ops, step) = (self.ops, self.pass.step);
         let embedded = ops.embed_rows(&self.model.embed, step.tokens);
+        let embedded = embedded.map_err(QwenError::layer(0))?;
         let streams = self.model.config.hc_count;
-        let h = embedded
-            .and_then(|e| e.repeat((1, streams)).and_then(|t| t.contiguous()).within("embed"))
-            .map_err(QwenError::layer(0))?;
+        let h = embedded.repeat((1, streams)).and_then(|t| t.contiguous()).within("embed");
+        let h = h.map_err(QwenError::layer(0))?;
+        ops.recycle(embedded);
         let rings = state.open_rings(step.tokens.len()).map_err(QwenError::layer(0))?;
         for (index, layer) in self.model.layers.iter().enumerate() {
             if self.pass.cancel.is_some_and(CancelToken::is_cancelled) {
@@ -283,20 +285,23 @@ impl Run<'_, '_> {
             let window = state.ple.as_mut().ok_or(QwenError::NgramStore { model: true })?;
             let (added, conv) = ple.output(ops, h, embedding, window).map_err(&failed)?;
             window.push(&conv).map_err(&failed)?;
-            add_in_place(ops, h, &added).map_err(&failed)?;
+            ops.add(h, &added).map_err(&failed)?;
+            [added, conv].into_iter().for_each(|done| ops.recycle(done));
         }
         let (x, inject) = mix(ops, h, &layer.attn_mixer).map_err(&failed)?;
         let y = self
             .block(index, &layer.block, &x, &mut state.layers[index], rings)
             .map_err(&failed)?;
         ops.hc_inject(h, &inject, &y).map_err(&failed)?;
+        [x, inject, y].into_iter().for_each(|done| ops.recycle(done));
         let after = self.probe(Tap::AfterAttention(layer_idx(index)), h, state, experts)?;
         let (x, inject) = mix(ops, h, &layer.mlp_mixer).map_err(&failed)?;
         let weights = self.route(index, layer, &x, [before, after], experts)?;
         let shared = ops.shared_expert(&x, &layer.shared, &layer.shared_gate).map_err(&failed)?;
-        let routed = experts.compute(&x, &weights).map_err(&failed)?;
-        let y = (routed + shared).within("moe").map_err(&failed)?;
-        ops.hc_inject(h, &inject, &y).map_err(&failed)?;
+        let y = experts.compute(&x, &weights).map_err(&failed)?;
+        ops.add(&shared, &y).map_err(&failed)?;
+        ops.hc_inject(h, &inject, &shared).map_err(&failed)?;
+        [x, inject, y, shared, weights].into_iter().for_each(|done| ops.recycle(done));
         if let Some(observer) = self.pass.observer {
             observer.on_streams(layer_idx(index), h);
         }
@@ -322,6 +327,7 @@ impl Run<'_, '_> {
                 if let Some(observer) = self.pass.observer {
                     observer.on_selection(layer_idx(index), selection.as_ref());
                 }
+                selection.into_iter().for_each(|done| self.ops.recycle(done));
                 Ok(y)
             }
             (_, _) => Err(Error::provider(
@@ -348,14 +354,15 @@ impl Run<'_, '_> {
         let (ids, weights) = ops.route(&logits, top_k).map_err(&failed)?;
         let mut floats = vec![&weights, &logits];
         floats.extend(probed.iter().flat_map(Probed::tensors));
-        let (ids, floats) = ops.read_back(&ids, &floats).map_err(&failed)?;
+        let (chosen, floats) = ops.read_back(&ids, &floats).map_err(&failed)?;
+        [ids, logits].into_iter().for_each(|done| ops.recycle(done));
         if let Some(i) = floats[1].iter().position(|v| !v.is_finite()) {
             let row = i / self.model.config.num_experts;
             let position = step.position + row as u64;
             let (pass, value) = (step.pass, floats[1][i]);
             return Err(QwenError::NotFinite { layer: layer_no, pass, position, value });
         }
-        let ids: Vec<ExpertIdx> = ids.iter().map(|id| ExpertIdx::new(*id as u16)).collect();
+        let ids: Vec<ExpertIdx> = chosen.iter().map(|id| ExpertIdx::new(*id as u16)).collect();
         let routing =
             Routing::new(&step, layer_no, top_k, &ids, &floats[0]).with_logits(&floats[1]);
         experts.demand(&routing).map_err(&failed)?;
@@ -443,7 +450,8 @@ impl Run<'_, '_> {
         let embedding = self.embedding.join(model, rows)?;
         let failed = QwenError::layer(*layer);
         let (added, _) = ple.output(self.ops, h, embedding, window).map_err(&failed)?;
-        Ok(Some((h + added).within("probe").map_err(&failed)?))
+        self.ops.add(&added, h).map_err(&failed)?;
+        Ok(Some(added))
     }
 
     fn output(&self, h: &Tensor) -> Result<PassOutput, QwenError> {
@@ -459,7 +467,9 @@ impl Run<'_, '_> {
             None => None,
             Some(h) => {
                 let (z, _) = self.ops.hc_mix(&h, &model.mixer).map_err(&failed)?;
-                Some(self.ops.affine_matmul(&z, &model.head).map_err(&failed)?)
+                let logits = self.ops.affine_matmul(&z, &model.head).map_err(&failed)?;
+                self.ops.recycle(z);
+                Some(logits)
             }
         };
         let streams = if self.pass.streams.is_empty() {
@@ -484,11 +494,4 @@ fn mix(
         Error::provider(slotstream_core::ErrorKind::Bug, "a layer's mixer without write gates")
     })?;
     Ok((mixed, inject))
-}
-
-/// `h += added`, in the memory that `h` already has.
-fn add_in_place(ops: &dyn Ops, h: &Tensor, added: &Tensor) -> Result<(), Error> {
-    let rows = h.dim(0).within("add")?;
-    let one = Tensor::ones((rows, 1), DType::F32, h.device()).within("add")?;
-    ops.hc_inject(h, &one, added)
 }
