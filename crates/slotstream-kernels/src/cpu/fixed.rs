@@ -6,8 +6,8 @@
 //! order of `tile.rs`.
 //!
 //! With one digit the scale is the largest magnitude of the group over 127. With three it is a
-//! power of two for which the largest magnitude has 22 or 23 bits: the values are off by at most
-//! 2^-22 of it, half of what an f32 of twice its size can be off, and often by nothing.
+//! power of two for which the largest magnitude has 22 or 23 bits. A value is then off by about a
+//! unit in the last place of the largest one, as an f32, at most, and values of few bits by nothing.
 //!
 //! A group in which a number is not finite gives NaN.
 
