@@ -5,9 +5,8 @@
 //! exactly, word by word, so that nothing but the scales is left to round; that happens in the
 //! order of `tile.rs`.
 //!
-//! With one digit the scale is the largest magnitude of the group over 127. With three it is a
-//! power of two for which the largest magnitude has 22 or 23 bits: the values are off by at most
-//! 2^-22 of it, half of what an f32 of twice its size can be off, and often by nothing.
+//! The scale is the largest magnitude of the group over 127, or for three digits over what 23 bits
+//! hold: a value is then off by less than a unit in the last place of the largest one, as an f32.
 //!
 //! A group in which a number is not finite gives NaN.
 
@@ -23,6 +22,13 @@ const VALUES: usize = 8;
 /// Below this magnitude all of a group is 0 in one digit: the inverse of its scale would be
 /// infinite.
 const SMALLEST: f32 = 1e-36;
+
+/// The largest multiple in three digits: even a little above it the first is at most 127.
+const MOST: f32 = 8_355_600.0;
+
+/// Groups that are smaller than this have its scale in three digits: a smaller scale would have
+/// fewer bits.
+const LEAST: f32 = 1e-31;
 
 /// Added to a small number, it leaves the nearest whole one in the low bits.
 const ROUND: f32 = 12_582_912.0;
@@ -119,11 +125,12 @@ fn quantize<const DIGITS: usize>(x: &[f32], whole: &mut [i32]) -> (f32, i32) {
     if !largest.is_finite() {
         return (f32::NAN, 0);
     }
-    let (scale, inverse) =
-        if DIGITS == 1 { (largest / 127.0, 127.0 / largest) } else { fixed(largest) };
-    if DIGITS == 1 && largest < SMALLEST {
-        return (0.0, 0);
-    }
+    let (most, largest) = match DIGITS {
+        1 if largest < SMALLEST => return (0.0, 0),
+        1 => (127.0, largest),
+        _ => (MOST, largest.max(LEAST)),
+    };
+    let (scale, inverse) = (largest / most, most / largest);
     let mut sum = 0;
     for (x, whole) in x.iter().zip(whole) {
         let scaled = x * inverse;
@@ -131,14 +138,6 @@ fn quantize<const DIGITS: usize>(x: &[f32], whole: &mut [i32]) -> (f32, i32) {
         sum += *whole;
     }
     (scale, sum)
-}
-
-/// The scale of a group in three digits and its inverse, both powers of two. The largest multiple
-/// stays below 127.5 * 2^16, so that its first digit is a byte; tiny groups share a scale.
-#[inline(always)]
-fn fixed(largest: f32) -> (f32, f32) {
-    let exponent = ((largest * 1.01).to_bits() >> 23).max(23);
-    (f32::from_bits((exponent - 22) << 23), f32::from_bits((276 - exponent) << 23))
 }
 
 /// The nearest whole number, below 2^22 in magnitude.
