@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::hint;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -66,20 +66,44 @@ struct Gate {
 }
 
 /// The tasks of a call, on the stack of the caller.
+///
+/// The caller takes them from the first on, others from the last on: so most of them are done by
+/// the same thread in every call, and what they keep in memory stays in its caches.
 struct Tasks<'a> {
-    next: AtomicUsize,
-    count: usize,
+    /// The first task that is left, and in the upper half the one after the last.
+    left: AtomicU64,
     task: &'a (dyn Fn(usize) + Sync),
 }
 
-impl Tasks<'_> {
+#[derive(Clone, Copy)]
+enum End {
+    First,
+    Last,
+}
+
+impl<'a> Tasks<'a> {
+    fn new(count: u32, task: &'a (dyn Fn(usize) + Sync)) -> Self {
+        Self { left: AtomicU64::new(u64::from(count) << 32), task }
+    }
+
+    fn take(&self, end: End) -> Option<usize> {
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            let (first, after) = (left & u64::from(u32::MAX), left >> 32);
+            (first < after).then(|| match end {
+                End::First => left + 1,
+                End::Last => left - (1 << 32),
+            })
+        });
+        let left = taken.ok()?;
+        Some(match end {
+            End::First => (left & u64::from(u32::MAX)) as usize,
+            End::Last => (left >> 32) as usize - 1,
+        })
+    }
+
     /// Runs tasks until none is left.
-    fn drain(&self) {
-        loop {
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= self.count {
-                break;
-            }
+    fn drain(&self, end: End) {
+        while let Some(i) = self.take(end) {
             (self.task)(i);
         }
     }
@@ -140,7 +164,7 @@ impl Shared {
             drop(gate);
             // SAFETY: the call was open and this thread was counted in under the same lock, so
             // the caller waits in `leave` until it is counted out, and the tasks stay.
-            let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*tasks).drain() }));
+            let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*tasks).drain(End::Last) }));
             let mut gate = self.gate();
             if let Err(panic) = result {
                 gate.panic.get_or_insert(panic);
@@ -223,12 +247,13 @@ impl Threads {
         if tasks < 2 || work < WORTH_CALLING || (!wake && is_asleep()) || self.others.is_empty() {
             return (0..tasks).for_each(task);
         }
-        let tasks = Tasks { next: AtomicUsize::new(0), count: tasks, task: &task };
+        let Ok(count) = u32::try_from(tasks) else { return (0..tasks).for_each(task) };
+        let tasks = Tasks::new(count, &task);
         if !self.shared.enter(&tasks, wake) {
-            return tasks.drain();
+            return tasks.drain(End::First);
         }
         // Also after a panic nobody may be left with the tasks.
-        let own = catch_unwind(AssertUnwindSafe(|| tasks.drain()));
+        let own = catch_unwind(AssertUnwindSafe(|| tasks.drain(End::First)));
         let others = self.shared.leave();
         if let Some(panic) = own.err().or(others) {
             resume_unwind(panic);
