@@ -46,6 +46,12 @@ pub trait Observer: fmt::Debug {
         let _ = (layer, streams);
     }
 
+    /// What an n-gram (PLE) layer adds to the streams, `[m, hc_count * hidden_size]`: in the pass
+    /// itself, or on a copy for a probe at this tap.
+    fn on_injection(&self, layer: LayerIdx, at: Option<Tap>, added: &Tensor) {
+        let _ = (layer, at, added);
+    }
+
     /// The blocks that the indexer of a layer chose, `[m, budget]` u32 ascending and padded with
     /// `u32::MAX`; `None` when every row sees everything.
     fn on_selection(&self, layer: LayerIdx, selection: Option<&Tensor>) {
@@ -285,6 +291,9 @@ impl Run<'_, '_> {
             let window = state.ple.as_mut().ok_or(QwenError::NgramStore { model: true })?;
             let (added, conv) = ple.output(ops, h, embedding, window).map_err(&failed)?;
             window.push(&conv).map_err(&failed)?;
+            if let Some(observer) = self.pass.observer {
+                observer.on_injection(layer_idx(index), None, &added);
+            }
             ops.add(h, &added).map_err(&failed)?;
             [added, conv].into_iter().for_each(|done| ops.recycle(done));
         }
@@ -450,6 +459,9 @@ impl Run<'_, '_> {
         let embedding = self.embedding.join(model, rows)?;
         let failed = QwenError::layer(*layer);
         let (added, _) = ple.output(self.ops, h, embedding, window).map_err(&failed)?;
+        if let Some(observer) = self.pass.observer {
+            observer.on_injection(layer_idx(*layer), Some(at), &added);
+        }
         self.ops.add(&added, h).map_err(&failed)?;
         Ok(Some(added))
     }

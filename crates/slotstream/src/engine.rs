@@ -100,6 +100,7 @@ impl Runtime {
         Reading {
             pool: *self.experts.pool().counters(),
             experts: *self.experts.metrics(),
+            ahead: self.experts.lookahead().total(),
             ngram: self.ngram.as_ref().map(|store| *store.metrics()),
             queue,
         }
