@@ -48,7 +48,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
     static BETWEEN: RefCell<Between> = RefCell::default();
     static ANGLES: RefCell<Vec<(f32, f32)>> = RefCell::default();
-    static KEY: RefCell<(Vec<f32>, Vec<(f32, f32)>)> = RefCell::default();
+    static MEAN: RefCell<Vec<f32>> = RefCell::default();
 }
 
 /// Lends what a thread keeps between calls. It is taken out meanwhile: a call within the call
@@ -226,7 +226,9 @@ impl Kernels for Cpu {
             rope,
             position,
         };
-        kept(&KEY, |key| self.mean_key(key, raw, &args, out));
+        kept(&MEAN, |mean| {
+            kept(&ANGLES, |angles| self.mean_key(mean, angles, raw, &args, out));
+        });
     }
 
     fn block_select(&self, args: &BlockSelectArgs<'_>, out: &mut [u32]) {

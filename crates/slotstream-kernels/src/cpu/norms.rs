@@ -212,7 +212,8 @@ impl Cpu {
     /// looked at, is the mean of the rows of `raw`.
     pub(super) fn mean_key(
         &self,
-        (mean, angles): &mut (Vec<f32>, Vec<(f32, f32)>),
+        mean: &mut Vec<f32>,
+        angles: &mut Vec<(f32, f32)>,
         raw: &[f32],
         args: &NormRopeArgs<'_>,
         out: &mut [f32],

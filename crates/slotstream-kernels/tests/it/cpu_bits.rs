@@ -274,7 +274,7 @@ fn nan_and_infinity_reach_the_results_of_their_row_alone() {
 /// their group, as they do in any sum, but not in other groups.
 #[test]
 fn outliers_and_sizes_of_groups_do_not_spoil_products() {
-    let (n, k) = (33, 704);
+    let (n, k) = (33, 896);
     for format in formats() {
         let w = Affine::random(format, n, k, 0);
         let all = w.dequantized();
