@@ -159,7 +159,11 @@ impl Case {
         let over = AtomicBool::new(false);
         let time = std::thread::scope(|scope| {
             for _ in 0..busy {
-                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             let begun = Instant::now();
             let last = (0..tokens).try_for_each(|_| session.next().map(drop));
