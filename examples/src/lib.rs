@@ -42,6 +42,8 @@ mod space;
 pub mod synthesize;
 mod text_file;
 mod token_file;
+#[cfg(feature = "engine")]
+pub mod train_lookahead;
 
 #[cfg(feature = "engine")]
 pub use arguments::{ArithmeticName, DEFAULT_SHARE, Device, EngineArguments};

@@ -30,14 +30,21 @@ impl AttentionTap {
     }
 
     fn probe(&self, at: Tap) -> Option<Probe> {
-        let Tap::AfterAttention(layer) = at else { return None };
-        let target = layer.get().checked_add(1)?;
-        (usize::from(target) < self.layers).then_some(Probe {
-            target: LayerIdx::new(target),
-            with_ple: self.options.ple,
-            keep_mixed: false,
-        })
+        next_probe(at, self.layers, self.options.ple, false)
     }
+}
+
+/// The probe of the layer after a layer's attention, if the model has one.
+pub(crate) fn next_probe(
+    at: Tap,
+    layers: usize,
+    with_ple: bool,
+    keep_mixed: bool,
+) -> Option<Probe> {
+    let Tap::AfterAttention(layer) = at else { return None };
+    let target = layer.get().checked_add(1)?;
+    let target = (usize::from(target) < layers).then(|| LayerIdx::new(target))?;
+    Some(Probe { target, with_ple, keep_mixed })
 }
 
 impl Forecaster for AttentionTap {

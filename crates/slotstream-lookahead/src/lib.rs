@@ -48,6 +48,8 @@ mod attention_tap;
 mod boundary;
 mod choice;
 mod co_occurrence;
+mod corrected;
+mod correction;
 mod error;
 mod markov;
 mod mixture;
@@ -55,6 +57,7 @@ mod options;
 mod oracle;
 mod parse;
 mod previous_token;
+mod recorder;
 mod sessions;
 mod transitions;
 mod turn;
@@ -63,6 +66,12 @@ pub use attention_tap::AttentionTap;
 pub use boundary::Boundary;
 pub use choice::top_experts;
 pub use co_occurrence::CoOccurrence;
+pub use corrected::Corrected;
+pub use correction::{
+    Correction, CorrectionError, CorrectionShape, ORIGINAL_SCHEMA, SCHEMA, TargetCorrection,
+};
+#[cfg(feature = "train")]
+pub use correction::{Fit, TrainError, TrainOptions, agreement, fit};
 pub use error::{BoxedSource, LookaheadError};
 pub use markov::Markov;
 pub use mixture::Mixture;
@@ -72,5 +81,6 @@ pub use parse::{
     ForecastFiles, ForecasterInfo, NoFiles, forecasters, parse_forecaster, parse_forecaster_with,
 };
 pub use previous_token::PreviousToken;
+pub use recorder::{MemorySamples, Recorder, Sample, SampleSink, SampleSource};
 pub use slotstream_core::NoForecast;
 pub use turn::Turn;

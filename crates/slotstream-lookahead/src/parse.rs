@@ -1,13 +1,14 @@
 //! Forecasters by name, for command lines.
 
 use std::fmt;
+use std::sync::Arc;
 
 use slotstream_core::{Forecaster, Geometry, NoForecast};
 
 use crate::options::{KNOWN_KEYS, Key, LEARNT_KEYS, MIXTURE_KEYS, PROBE_KEYS, read, shown};
 use crate::{
-    AttentionTap, Boundary, BoxedSource, CoOccurrence, ForecastOptions, LookaheadError, Markov,
-    Mixture, Oracle, OracleRoutes, PreviousToken,
+    AttentionTap, Boundary, BoxedSource, CoOccurrence, Corrected, Correction, ForecastOptions,
+    LookaheadError, Markov, Mixture, Oracle, OracleRoutes, PreviousToken,
 };
 
 /// Opens what a name refers to. This crate reads no file.
@@ -17,6 +18,16 @@ pub trait ForecastFiles {
     /// # Errors
     /// Why they cannot be had.
     fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource>;
+
+    /// The correction of forecasts in a file, or without a path the one that lies beside the
+    /// model. It fits the model.
+    ///
+    /// # Errors
+    /// Why it cannot be had; here always.
+    fn correction(&self, path: Option<&str>) -> Result<Arc<Correction>, BoxedSource> {
+        let _ = path;
+        Err("no files can be opened here".into())
+    }
 }
 
 /// There are no files.
@@ -33,6 +44,8 @@ impl ForecastFiles for NoFiles {
 /// How one is made.
 enum Make {
     Plain(fn(&Geometry, ForecastOptions) -> Box<dyn Forecaster>),
+    /// From a correction, whose file may be named.
+    Corrected,
     /// From recorded routes.
     Routes(fn(&Geometry, OracleRoutes, ForecastOptions) -> Box<dyn Forecaster>),
 }
@@ -74,6 +87,13 @@ const KNOWN: &[Known] = &[
         keys: PROBE_KEYS,
         defaults: ForecastOptions::probe(),
         make: Make::Plain(|geometry, options| Box::new(AttentionTap::new(geometry, options))),
+    },
+    Known {
+        name: Corrected::NAME,
+        about: "attention-tap, corrected as a sidecar says: corrected, or corrected:FILE",
+        keys: PROBE_KEYS,
+        defaults: ForecastOptions::probe(),
+        make: Make::Corrected,
     },
     Known {
         name: PreviousToken::NAME,
@@ -145,7 +165,7 @@ impl fmt::Display for ForecasterInfo {
 pub fn forecasters() -> Vec<ForecasterInfo> {
     let info = |known: &Known| ForecasterInfo {
         name: known.name,
-        takes_file: matches!(known.make, Make::Routes(_)),
+        takes_file: !matches!(known.make, Make::Plain(_)),
         about: known.about,
         options: known
             .keys
@@ -190,6 +210,17 @@ pub fn parse_forecaster_with(
         Make::Plain(make) => {
             Ok(make(geometry, read(forecaster, known.keys, known.defaults, rest)?))
         }
+        Make::Corrected => {
+            let (options, path) = split_path(known, rest.unwrap_or_default());
+            let path = (!path.is_empty()).then_some(path);
+            let options = read(forecaster, known.keys, known.defaults, options)?;
+            let correction = files.correction(path).map_err(|source| LookaheadError::File {
+                forecaster,
+                path: path.unwrap_or("beside the model").into(),
+                source,
+            })?;
+            Ok(Box::new(Corrected::new(geometry, correction, options)))
+        }
         Make::Routes(make) => {
             let (options, path) = split_path(known, rest.unwrap_or_default());
             if path.is_empty() {
@@ -206,7 +237,8 @@ pub fn parse_forecaster_with(
     }
 }
 
-/// Options before a path, if what comes before the first colon begins with one's key.
+/// Options before a path, if what comes before the first colon begins with one's key; or options
+/// alone.
 fn split_path<'t>(known: &Known, rest: &'t str) -> (Option<&'t str>, &'t str) {
     let begins = |options: &str| {
         let key = options.split_once('=').map(|(key, _)| key);
@@ -214,6 +246,7 @@ fn split_path<'t>(known: &Known, rest: &'t str) -> (Option<&'t str>, &'t str) {
     };
     match rest.split_once(':') {
         Some((options, path)) if begins(options) => (Some(options), path),
+        None if begins(rest) => (Some(rest), ""),
         _ => (None, rest),
     }
 }
@@ -269,6 +302,8 @@ mod tests {
         told("oracle", &["oracle:PATH"]);
         told("oracle:ahead=3:", &["oracle:PATH"]);
         assert!(matches!(error("oracle:a/b"), LookaheadError::File { .. }));
+        assert!(matches!(error("corrected"), LookaheadError::File { .. }));
+        told("corrected:top=0", &["1 to 65535"]);
     }
 
     #[test]

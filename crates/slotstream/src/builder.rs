@@ -23,6 +23,7 @@ use crate::container::{checksums, packed_table};
 use crate::engine::{Inner, Runtime, next_number};
 use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
+use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
 use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing, machine};
@@ -401,9 +402,11 @@ impl EngineBuilder {
         &self,
         checkpoint: &Checkpoint,
     ) -> Result<Option<Box<dyn Forecaster>>, Error> {
-        let (geometry, files) = (checkpoint.geometry(), &*self.forecast_files);
+        let geometry = checkpoint.geometry();
+        let (folder, others) = (&*self.folder, &*self.forecast_files);
+        let files = BesideModel { checkpoint, folder, others };
         let made = self.lookahead.as_ref();
-        let made = made.map(|name| parse_forecaster_with(name, &geometry, files));
+        let made = made.map(|name| parse_forecaster_with(name, &geometry, &files));
         Ok(made.transpose()?)
     }
 

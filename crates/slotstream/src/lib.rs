@@ -52,6 +52,7 @@ mod mirrors;
 mod plan;
 pub mod sampling;
 mod session;
+mod sidecar;
 #[cfg(feature = "text")]
 pub mod text;
 #[cfg(feature = "text")]
@@ -78,6 +79,7 @@ pub use metrics::{Metrics, PhaseMetrics};
 pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
+pub use sidecar::router_identity;
 pub use slotstream_experts::{PrefillSweep, Speculation};
 pub use slotstream_kernels::Arithmetic;
 #[cfg(feature = "text")]

@@ -399,6 +399,12 @@ impl Session {
         self.marks.clear();
     }
 
+    /// Under which number policies, forecasters and recordings know the session.
+    #[must_use]
+    pub const fn id(&self) -> SessionId {
+        self.id
+    }
+
     /// All tokens: prompt and generated.
     #[must_use]
     pub fn tokens(&self) -> &[u32] {
