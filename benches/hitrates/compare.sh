@@ -10,32 +10,12 @@
 #
 #     benches/hitrates/compare.sh [ROUNDS [RECEIPT [SCRATCH [FLAGS...]]]]
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../comparison.sh"
 
-fail() {
-    printf 'compare.sh: %s\n' "$1" >&2
-    exit 1
-}
-
-rounds=${1:-5} receipt=${2:-} scratch=${3:-}
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "the number of rounds is '$rounds', not a whole number of at least 1"
-[[ -z $receipt || $receipt == /* ]] || receipt=$PWD/$receipt
-[[ -z $scratch || $scratch == /* ]] || scratch=$PWD/$scratch
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-
-for tool in cargo python3 git; do
-    command -v "$tool" >/dev/null || fail "$tool is missing"
-done
-mkdir -p "${scratch:=$PWD/target/hitrates}"
-scratch=$(mktemp -d "$scratch/XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-cargo build --quiet --release -p slotstream-examples \
-    --example generate --example repack --example replay --example synthesize
-programs=$PWD/target/release/examples
+begin "${1:-5}" "${2:-}" "${3:-}" target/hitrates
+temporary
+examples generate repack replay synthesize
 "$programs/synthesize" --layers 4 --vocab 32768 --no-ngram --out "$scratch/model"
 "$programs/repack" --model "$scratch/model" --out "$scratch/model.container"
 
-commit=$(git rev-parse --short=12 HEAD)
 python3 benches/hitrates/compare.py "$programs" "$scratch" "$rounds" "$commit" "$receipt" "${@:4}"

@@ -17,23 +17,13 @@
 #
 #     benches/llama/compare.sh products|models [ROUNDS [RECEIPT [SCRATCH]]]
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../comparison.sh"
 
-fail() {
-    printf 'compare.sh: %s\n' "$1" >&2
-    exit 1
-}
-
-part=${1:-} rounds=${2:-3} receipt=${3:-} scratch=${4:-}
+part=${1:-}
 [[ $part == products || $part == models ]] || fail "the first word is '$part', neither products nor models"
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "the number of rounds is '$rounds', not a whole number of at least 1"
-[[ -z $receipt || $receipt == /* ]] || receipt=$PWD/$receipt
-[[ -z $scratch || $scratch == /* ]] || scratch=$PWD/$scratch
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-
-for tool in cargo c++ python3 git; do
-    command -v "$tool" >/dev/null || fail "$tool is missing"
-done
-mkdir -p "${scratch:=$PWD/target/llama}"
+begin "${2:-3}" "${3:-}" "${4:-}" target/llama
+command -v c++ >/dev/null || fail 'c++ is missing'
+mkdir -p "$scratch"
 
 package=llama_cpp_python-0.3.36
 sources=$scratch/$package/vendor/llama.cpp
@@ -56,17 +46,9 @@ driver() {
         -Wl,-rpath,"$scratch/build/bin" -o "$scratch/$1"
 }
 
-# The program of a bench.
-bench() {
-    cargo bench --quiet -p slotstream-benches --bench "$1" --no-run --message-format json |
-        python3 -c 'import json, sys
-print(next(found["executable"] for found in map(json.loads, sys.stdin) if found.get("executable")))'
-}
-
-commit=$(git rev-parse --short=12 HEAD)
 if [[ $part == products ]]; then
     driver products
-    kernels=$(bench kernels)
+    kernels=$(program bench -p slotstream-benches --bench kernels --no-run)
     exec python3 benches/llama/products.py "$kernels" "$scratch" "$rounds" "$commit" "$receipt"
 fi
 
@@ -77,10 +59,8 @@ if [[ ! -e $scratch/gguf/model.gguf ]]; then
     PYTHONPATH=$sources/gguf-py "$python" benches/llama/gguf_model.py "$scratch/part.gguf" "${shape[@]}"
     mv "$scratch/part.gguf" "$scratch/gguf/model.gguf"
 fi
-cargo build --quiet --release -p slotstream-examples \
-    --example generate --example repack --example synthesize
-programs=$PWD/target/release/examples
-resident=$(bench resident)
+examples generate repack synthesize
+resident=$(program bench -p slotstream-benches --bench resident --no-run)
 if [[ ! -e $scratch/model ]]; then
     "$programs/synthesize" --layers "${shape[0]}" --vocab "${shape[1]}" --no-ngram \
         --top-tenth 0.1 --out "$scratch/model"
