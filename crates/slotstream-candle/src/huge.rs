@@ -1,17 +1,22 @@
 //! Huge pages for large arrays. The only thing done here is a hint to the system.
-#![expect(unsafe_code, reason = "advice on memory is a system call on a pointer")]
+#![cfg_attr(
+    target_os = "linux",
+    expect(unsafe_code, reason = "advice on memory is a system call on a pointer")
+)]
 
 use candle_core::{DType, Device, Tensor};
 
 use crate::{CandleContext, Error};
 
 /// Arrays smaller than this hardly ever hold a whole huge page.
+#[cfg(any(target_os = "linux", test))]
 const LEAST: usize = 2 << 20;
 
 /// `len` times `zero`, on huge pages where the system gives them: a walk through weights then
 /// waits for fewer page table entries.
 pub(crate) fn filled<T: Copy>(len: usize, zero: T) -> Vec<T> {
     let mut values = Vec::with_capacity(len);
+    #[cfg(target_os = "linux")]
     advise(values.spare_capacity_mut());
     values.resize(len, zero);
     values
@@ -32,25 +37,23 @@ pub fn zeros(shape: &[usize], device: &Device) -> Result<Tensor, Error> {
 
 /// Asks for huge pages under `values`, which nobody has written yet. Without them it is slower,
 /// not wrong.
+#[cfg(target_os = "linux")]
 fn advise<T>(values: &mut [T]) {
+    use rustix::mm::{Advice, madvise};
     let bytes = size_of_val(values);
     if bytes < LEAST {
         return;
     }
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::mm::{Advice, madvise};
-        let page = rustix::param::page_size();
-        let at = values.as_mut_ptr().cast::<u8>();
-        // Whole pages inside the array.
-        let skip = at.addr().next_multiple_of(page) - at.addr();
-        let len = (bytes - skip) / page * page;
-        // SAFETY: `skip` is less than a page and the array is longer, so the pages lie within
-        // memory that is borrowed exclusively here. The advice changes neither its content nor
-        // its being mapped.
-        if let Err(error) = unsafe { madvise(at.add(skip).cast(), len, Advice::LinuxHugepage) } {
-            tracing::debug!(%error, "huge pages refused");
-        }
+    let page = rustix::param::page_size();
+    let at = values.as_mut_ptr().cast::<u8>();
+    // Whole pages inside the array.
+    let skip = at.addr().next_multiple_of(page) - at.addr();
+    let len = (bytes - skip) / page * page;
+    // SAFETY: `skip` is less than a page and the array is longer, so the pages lie within memory
+    // that is borrowed exclusively here. The advice changes neither its content nor its being
+    // mapped.
+    if let Err(error) = unsafe { madvise(at.add(skip).cast(), len, Advice::LinuxHugepage) } {
+        tracing::debug!(%error, "huge pages refused");
     }
 }
 

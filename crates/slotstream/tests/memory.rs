@@ -1,4 +1,5 @@
 //! Memory that is not given back. A process of its own, so that no other test disturbs it.
+#![cfg(target_os = "linux")]
 
 use std::path::Path;
 
@@ -12,7 +13,6 @@ fn short_session(engine: &Engine, first: u32) -> Result<Vec<u32>, Error> {
 }
 
 /// Resident bytes after the 200th short session are at most 1.02 times those after the 20th.
-#[cfg(target_os = "linux")]
 #[test]
 fn two_hundred_sessions_leave_nothing_behind() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/models/tiny-moe");

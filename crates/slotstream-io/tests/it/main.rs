@@ -4,6 +4,7 @@
 #[cfg(target_os = "linux")]
 mod alone;
 mod batches;
+#[cfg(target_os = "linux")]
 mod direct;
 mod every;
 mod faults;

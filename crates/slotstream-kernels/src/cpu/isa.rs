@@ -73,3 +73,18 @@ impl fmt::Display for InstructionSet {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::InstructionSet;
+
+    /// Whoever runs the tests on an emulated processor says what it has: `.ci/neon/check.sh`.
+    #[test]
+    fn the_expected_sets_are_found() {
+        let found = InstructionSet::detect();
+        let dots = if found.has_dots() { "+dots" } else { "" };
+        if let Ok(expected) = std::env::var("SLOTSTREAM_EXPECTS") {
+            assert_eq!(format!("{found}{dots}"), expected);
+        }
+    }
+}
