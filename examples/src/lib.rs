@@ -9,7 +9,11 @@
 #[cfg(feature = "engine")]
 mod arguments;
 pub mod article;
+#[cfg(feature = "engine")]
+pub mod chat;
 mod console;
+#[cfg(feature = "engine")]
+pub mod doctor;
 #[cfg(all(doctest, feature = "engine"))]
 mod documents;
 mod failure;
@@ -17,6 +21,7 @@ mod failure;
 mod figures;
 #[cfg(feature = "engine")]
 pub mod generate;
+mod heap;
 #[cfg(feature = "engine")]
 pub mod inspect;
 #[cfg(feature = "engine")]
