@@ -57,8 +57,11 @@ pub struct Shadows {
 
 /// Bytes that pool and policy keep for a record beside what the policy counts itself.
 const BOOKS_A_RECORD: u64 = 128;
-/// Bytes of a kept lookup: its id, itself among the distinct ones, and how often.
-const REQUEST_BYTES: u64 = 8;
+/// Bytes of a kept lookup: its id, itself among the distinct ones, how often, and its part of the
+/// visit's row.
+const REQUEST_BYTES: u64 = 12;
+/// Bytes of what keeping requests takes besides.
+const REQUEST_BUFFERS: u64 = 64 << 10;
 
 /// A ghost without a pool yet.
 #[derive(Debug)]
@@ -285,7 +288,7 @@ impl Waiting {
             Some(policy) => {
                 policy.planned_bytes(geometry) + geometry.records() as u64 * BOOKS_A_RECORD
             }
-            None => (lookups as u64).saturating_mul(2 * REQUEST_BYTES),
+            None => (lookups as u64).saturating_mul(2 * REQUEST_BYTES) + REQUEST_BUFFERS,
         }
     }
 }

@@ -74,6 +74,6 @@ fn a_pass_takes_what_is_planned() {
         println!("{rows} rows: {taken} bytes of {planned}, and {} of routes", 4 * routes);
         assert!(taken <= planned, "{rows} rows took {taken} bytes, {planned} are planned");
         let held = taken + planned / 50;
-        assert!(rows < 100 || 10 * held >= 9 * planned, "{rows} rows: {taken} of {planned}");
+        assert!(rows < 100 || 10 * held >= 7 * planned, "{rows} rows: {taken} of {planned}");
     }
 }
