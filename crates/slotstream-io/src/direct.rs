@@ -13,7 +13,7 @@ use slotstream_core::{
 use crate::around::{Missed, TwoWays, finish, read_around};
 use crate::errno::errno_name;
 use crate::files::{MAX_FILES, OpenFile, requested};
-use crate::{IoError, ScratchPool, bypass, dio};
+use crate::{IoError, ScratchPage, ScratchPool, bypass, dio};
 
 /// How to open a [`DirectReader`].
 ///
@@ -203,8 +203,14 @@ impl DirectReader {
     }
 
     /// Compares the first direct read of a file with a buffered one. `buffer` has what the direct
-    /// one brought, and gets what the other did if they differ.
-    pub(crate) fn compare(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+    /// one brought, and gets what the other did if they differ. Waits for no page: the caller may
+    /// hold some, which others wait for.
+    pub(crate) fn compare(
+        &self,
+        extent: &Extent,
+        buffer: &mut [u8],
+        page: Option<ScratchPage>,
+    ) -> Result<(), ReadError> {
         let number = extent.file().index();
         // Also when the way was given up while the read was in flight: its bytes are doubtful.
         let (Ok(way), Some(file)) = (&self.way, self.files.get(number)) else { return Ok(()) };
@@ -212,7 +218,15 @@ impl DirectReader {
         if compared.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut page = self.pages.take().map_err(|error| ReadError::other(extent, error))?;
+        let free = || self.pages.try_take().map_err(|error| ReadError::other(extent, error));
+        let (mut page, mut own) = (page.map_or_else(free, |page| Ok(Some(page)))?, Vec::new());
+        let page = match &mut page {
+            Some(page) => &mut **page,
+            None => {
+                own.resize(buffer.len().clamp(1, self.pages.page_len()), 0);
+                &mut own[..]
+            }
+        };
         let mut differ = None;
         for (part, begin) in buffer.chunks_mut(page.len()).zip((0_u64..).step_by(page.len())) {
             let plain = &mut page[..part.len()];
@@ -224,7 +238,6 @@ impl DirectReader {
                 part.copy_from_slice(plain);
             }
         }
-        drop(page);
         match differ {
             None => {
                 compared.store(true, Ordering::Relaxed);
@@ -283,7 +296,7 @@ impl RecordReader for DirectReader {
         let Some(way) = self.way() else { return file.read_plain(extent, buffer) };
         let both = Both(&way.files[extent.file().index()].file, file);
         match read_around(&both, way.alignment, &self.pages, buffer, extent.offset()) {
-            Ok(()) => self.compare(extent, buffer),
+            Ok(()) => self.compare(extent, buffer, None),
             Err(Missed::Refused(error)) => {
                 self.refused(file, &error);
                 file.read_plain(extent, buffer)
@@ -365,6 +378,28 @@ pub(crate) mod tests {
         let extent = Extent::new(FileId::new(number), offset, len as u64).unwrap();
         reader.read_exact_at(&extent, &mut buffer).unwrap();
         buffer
+    }
+
+    /// Who compares may hold pages that others wait for.
+    #[test]
+    fn a_comparison_waits_for_no_page() {
+        let folder = folder();
+        let path = file(&folder, "a", &[7; 9000]);
+        let plain = File::open(&path).unwrap();
+        let reader = crooked(&[path], vec![plain]);
+        let held: Vec<_> = std::iter::from_fn(|| reader.pages.try_take().unwrap()).collect();
+        assert_eq!(held.len(), 2);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let extent = Extent::new(FileId::new(0), 100, 5000).unwrap();
+            let mut buffer = vec![7; 5000];
+            let result = reader.compare(&extent, &mut buffer, None);
+            let compared = reader.way.as_ref().unwrap().files[0].compared.load(Ordering::Relaxed);
+            sender.send(result.is_ok() && compared).unwrap();
+        });
+        let patience = std::time::Duration::from_secs(30);
+        assert_eq!(receiver.recv_timeout(patience), Ok(true), "it waits for ever, or did nothing");
+        drop(held);
     }
 
     /// A reader whose way around the cache leads to `files`, at any alignment.

@@ -235,9 +235,7 @@ impl<'s, 'f, 'b> Batch<'s, 'f, 'b> {
     /// All bytes came through the ring.
     fn compare(&self, running: &Running, memory: Memory<'b>) -> Result<(), ReadError> {
         let Memory { buffer, page } = memory;
-        // The comparison may take it.
-        drop(page);
-        if self.direct { self.reader.compare(&running.extent, buffer) } else { Ok(()) }
+        if self.direct { self.reader.compare(&running.extent, buffer, page) } else { Ok(()) }
     }
 
     fn outcome(&self, extent: &Extent, rest: Result<(), Missed>) -> Result<(), ReadError> {
