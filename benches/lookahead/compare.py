@@ -17,7 +17,7 @@ RATIOS = [0.1, 0.3, 1.0]
 # imitates.
 LATENCY, GAIN = 0.182, 1.4955
 # Of each window of held-out text: tokens that are read, and the prompts of what is generated.
-READ, PROMPTS, PROMPT, TOKENS = 256, [0, 4, 8], 96, 48
+READ, PROMPTS, PROMPT, TOKENS = 128, [0, 6], 96, 48
 PLAIN = ["boundary-1", "boundary-2", "attention-tap", "previous-token", "markov", "co-occurrence",
          "mixture"]
 
@@ -28,7 +28,10 @@ def forecasters(scratch):
     found = {name: name for name in PLAIN}
     found["corrected"] = f"corrected:{correction}"
     # Surer, and so fewer.
-    found["corrected, threshold 0.5"] = f"corrected:threshold=0.5:{correction}"
+    found["attention-tap, threshold 0.1"] = "attention-tap:threshold=0.1"
+    found["attention-tap, threshold 0.2"] = "attention-tap:threshold=0.2"
+    found["corrected, threshold 0.1"] = f"corrected:threshold=0.1:{correction}"
+    found["mixture, threshold 0.8"] = "mixture:threshold=0.8"
     return {"none": "none", **found, "oracle": f"oracle:{scratch}/TRACE"}
 
 
