@@ -3,7 +3,7 @@
 # held-out text with every forecaster, and then generates with each while every read takes as long as
 # on the model of a disk on which a record takes 0.1, 0.3 and 1.0 of what a layer computes. All cases
 # in turn, ROUNDS times; they must give the same tokens. With RECEIPT, writes what it found to that
-# file, too, and draws agreement by layer beside it as SVG.
+# file, too, and draws agreement by layer beside it (RECEIPT.svg).
 #
 # Needs Linux, Rust, Python 3, and 300 MB of disk below SCRATCH (default: target/lookahead). What it
 # writes there goes at the end. MEASURE is put before what is timed.
@@ -24,5 +24,5 @@ mapfile -t texts < <(git ls-files 'docs/*.md' 'crates/*/src/*.rs' | awk 'NR % 6 
 python3 benches/lookahead/compare.py read "$programs" "$scratch"
 ${MEASURE:-} python3 benches/lookahead/compare.py measure "$programs" "$scratch" "$rounds" "$commit" "$receipt"
 if [[ $receipt ]]; then
-    cargo run --quiet --release -p slotstream-benches --example plot_lookahead -- "$receipt" "${receipt%.json}.svg"
+    cargo run --quiet --release -p slotstream-benches --example plot_lookahead -- "$receipt" "$receipt.svg"
 fi
