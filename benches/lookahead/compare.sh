@@ -5,7 +5,7 @@
 # in turn, ROUNDS times; they must give the same tokens. With RECEIPT, writes what it found to that
 # file, too, and draws agreement by layer beside it (RECEIPT.svg).
 #
-# Needs Linux, Rust, Python 3, and 300 MB of disk below SCRATCH (default: target/lookahead). What it
+# Needs Linux, Rust, Python 3, and 700 MB of disk below SCRATCH (default: target/lookahead). What it
 # writes there goes at the end. MEASURE is put before what is timed.
 #
 #     [MEASURE=COMMAND] benches/lookahead/compare.sh [ROUNDS [RECEIPT [SCRATCH]]]
