@@ -1,15 +1,19 @@
 //! Flags that all examples have: which model, and how the engine runs it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
+use slotstream::core::RecordReader;
+use slotstream::io::{ReaderKind, Throttle, Throttled, open_reader};
 use slotstream::{
     Arithmetic, ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, PrefillSweep,
     Sizing, Speculation,
 };
 
+use crate::throttle::parse_throttle;
 use crate::{
     Failure, MODEL_VARIABLE, ModelFolder, ReaderArgument, Traces, find_model, parse_size, show_size,
 };
@@ -53,6 +57,20 @@ pub struct EngineArguments {
     /// what it computes
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Engine")]
     pub reader: ReaderArgument,
+    /// Simulated: reads take as long as on the model of a disk: apple, or latency=TIME,gbs=N,deep=N
+    ///
+    /// Files are read through the page cache, and each read then sleeps until the model's end:
+    /// a read of n bytes alone takes the latency and n at gbs (GB/s); all together bring deep GB/s
+    /// at most. TIME is a number with ns, us or ms, 10000ms at most; N is 0.001 to 1000. apple is
+    /// the SSD of an M5 Pro as others measured it. Loading is slowed as well.
+    #[arg(
+        long,
+        value_name = "MODEL",
+        value_parser = parse_throttle,
+        conflicts_with_all = ["reader", "mirror"],
+        help_heading = "Engine"
+    )]
+    pub throttle: Option<Throttle>,
     /// Folder on another disk with copies of the model's files, its container's, or both: reads
     /// spread over the disks; may be given again; not with --reader mmap
     #[arg(long, value_name = "DIR", help_heading = "Engine")]
@@ -196,7 +214,13 @@ impl EngineArguments {
                 Device::Cpu => DeviceKind::Cpu,
                 Device::Metal => DeviceKind::Metal,
             });
-        builder = self.reader.set(builder);
+        builder = match self.throttle {
+            None => self.reader.set(builder),
+            Some(throttle) => builder.open_reader(Box::new(move |paths| {
+                let reader = open_reader(ReaderKind::Buffered, paths)?;
+                Ok(Arc::new(Throttled::new(reader, throttle)) as Arc<dyn RecordReader>)
+            })),
+        };
         for folder in &self.mirror {
             builder = builder.mirror(folder);
         }

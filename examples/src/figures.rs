@@ -84,7 +84,10 @@ impl EngineFigures {
             plan_bytes: plan.total_bytes(),
             peak_rss_bytes: machine::peak_resident_bytes(),
             policy: arguments.policy.clone(),
-            reader: arguments.reader.to_string(),
+            reader: match arguments.throttle {
+                Some(_) => "throttled".to_owned(),
+                None => arguments.reader.to_string(),
+            },
             reader_mode: mode.name.clone(),
             reader_why: mode.why.clone(),
             mirror: engine.mirror_shares().into_iter().map(MirrorFigures::from).collect(),

@@ -46,6 +46,7 @@ mod size;
 mod space;
 pub mod synthesize;
 mod text_file;
+mod throttle;
 mod token_file;
 #[cfg(feature = "engine")]
 pub mod train_lookahead;

@@ -17,6 +17,7 @@ use slotstream::{Engine, Error, PhaseMetrics, SessionOptions};
 
 use crate::console::parse;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table};
+use crate::forecasts::LookaheadFigures;
 use crate::recording::Recorder;
 use crate::shadows::{self, ShadowFigures, Watchers};
 use crate::{Console, Ended, EngineArguments, Failure, ShadowArguments, TraceArguments};
@@ -100,6 +101,7 @@ struct Report {
     complete: bool,
     tok_s: Option<f64>,
     passes: PhaseFigures,
+    lookahead: LookaheadFigures,
     shadows: Vec<ShadowFigures>,
     #[serde(flatten)]
     engine: EngineFigures,
@@ -126,7 +128,8 @@ pub fn run(
     let scored = scored?;
     let complete = scored.len() == windows.len();
     let figures = EngineFigures::new(&engine, &arguments.engine);
-    let report = Report::new(scored, complete, &passes, figures, watchers.figures()?);
+    let ahead = LookaheadFigures::new(&engine);
+    let report = Report::new(scored, complete, &passes, (figures, ahead), watchers.figures()?);
     console.line(&if json { report.json()? } else { report.text(&passes) })?;
     recorded?;
     Ok(if complete { Ended::Done } else { Ended::Interrupted })
@@ -212,7 +215,7 @@ impl Report {
         windows: Vec<Scored>,
         complete: bool,
         passes: &PhaseMetrics,
-        engine: EngineFigures,
+        (engine, lookahead): (EngineFigures, LookaheadFigures),
         shadows: Vec<ShadowFigures>,
     ) -> Self {
         let predictions: usize = windows.iter().map(|window| window.predictions).sum();
@@ -226,6 +229,7 @@ impl Report {
             complete,
             tok_s: tok_s(passes),
             passes: passes.into(),
+            lookahead,
             shadows,
             engine,
         }
@@ -249,7 +253,8 @@ impl Report {
         ];
         rows.extend(shadows::rows(&self.shadows, true));
         rows.extend(self.engine.rows());
-        format!("\n{}", table(&rows))
+        let ahead = self.lookahead.table().map_or(String::new(), |table| format!("{table}\n\n"));
+        format!("\n{ahead}{}", table(&rows))
     }
 }
 

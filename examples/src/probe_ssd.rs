@@ -26,13 +26,14 @@ use slotstream_io::{ReaderKind, Throttle};
 use slotstream_replay::bytes_a_token;
 
 use crate::console::parse;
+use crate::throttle::parse_throttle;
 use crate::{Console, Ended, Failure, MODEL_VARIABLE, find_model, parse_size, show_size};
 use measure::{Cell, Sample};
 use places::Places;
 use report::Report;
 use scratch::Scratch;
 use slots::Slots;
-use source::{Source, parse_throttle};
+use source::Source;
 
 /// Measures a disk in the ways in which the engine reads: whole records, records in nine pieces,
 /// pages and n-gram rows, by several readers, with 1 to 32 reads at once.

@@ -117,6 +117,19 @@ fn every_policy_and_reader_repeats_its_name_and_the_tokens() {
 }
 
 #[test]
+fn the_model_of_a_disk_gives_the_same_tokens_and_says_that_it_is_one() {
+    let common = ["--json", "--max-tokens", "6"];
+    let expected = ids(&generated(&common));
+    let throttle = ["--throttle", "latency=20us,gbs=2,deep=3"];
+    for own in [&["--lookahead", "none"][..], &["--lookahead", "attention-tap"]] {
+        let object = generated(&[&common[..], &throttle, own].concat());
+        assert_eq!((&object["reader"], ids(&object)), (&"throttled".into(), expected.clone()));
+        let why = object["reader_why"].as_str().expect("a reason");
+        assert!(why.contains("20µs a read, 2.00 GB/s alone, 3.00 together"), "{why}");
+    }
+}
+
+#[test]
 fn a_mirror_gives_the_same_tokens_and_each_copy_its_share() {
     let common = ["--json", "--max-tokens", "6", "--slots", "40", "--container", "none"];
     let plain = generated(&common);
@@ -432,6 +445,9 @@ fn every_mistake_is_named() {
         (&["--reader", "fast"], "auto, buffered, uncached, memory, direct, uring, mmap"),
         (&["--mirror", "no/such"], "no/such has no copy of a file of the model"),
         (&["--mirror", "src", "--reader", "mmap"], "no --mirror beside --reader mmap"),
+        (&["--throttle", "fast"], "expected apple, or latency=TIME,gbs=N,deep=N"),
+        (&["--throttle", "apple", "--reader", "direct"], "cannot be used with"),
+        (&["--throttle", "apple", "--mirror", "src"], "cannot be used with"),
         (&["--device", "metal"], "device metal"),
         (&["--prompt", ""], "the prompt is empty"),
         (&["--prompt-ids", ""], "the list is empty"),

@@ -1,0 +1,263 @@
+"""Reads and generates with every forecaster in turn: see compare.sh."""
+
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import receipt as receipts  # noqa: E402
+
+GOLDEN = "crates/slotstream-qwen/tests/fixtures/tiny-moe/golden.safetensors"
+RECORDS, SLOTS, LAYERS, RECORD = 672, 201, 12, 27_648
+RATIOS = [0.1, 0.3, 1.0]
+# Shares of a record's time and what reads at once gain, as on the disk that `--throttle apple`
+# imitates.
+LATENCY, GAIN = 0.182, 1.4955
+# Of each window of held-out text: tokens that are read, and the prompts of what is generated.
+READ, PROMPTS, PROMPT, TOKENS = 128, [0, 6], 96, 48
+PLAIN = ["boundary-1", "boundary-2", "attention-tap", "previous-token", "markov", "co-occurrence",
+         "mixture"]
+
+
+def forecasters(scratch):
+    """Name, as `--lookahead` has it."""
+    correction = f"{scratch}/correction.safetensors"
+    found = {name: name for name in PLAIN}
+    found["corrected"] = f"corrected:{correction}"
+    # Surer, and so fewer.
+    found["attention-tap, threshold 0.1"] = "attention-tap:threshold=0.1"
+    found["attention-tap, threshold 0.2"] = "attention-tap:threshold=0.2"
+    found["corrected, threshold 0.1"] = f"corrected:threshold=0.1:{correction}"
+    found["mixture, threshold 0.8"] = "mixture:threshold=0.8"
+    return {"none": "none", **found, "oracle": f"oracle:{scratch}/TRACE"}
+
+
+def windows():
+    """The bundled model's held-out text."""
+    with open(GOLDEN, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        tensor = json.loads(file.read(length))["ppl.input_ids"]
+        begin, end = tensor["data_offsets"]
+        file.seek(8 + length + begin)
+        ids = struct.unpack(f"<{(end - begin) // 4}i", file.read(end - begin))
+    width = tensor["shape"][1]
+    return [list(ids[at:at + width]) for at in range(0, len(ids), width)]
+
+
+def write_windows(path, texts):
+    data = b"".join(struct.pack(f"<{READ}i", *text[:READ]) for text in texts)
+    header = json.dumps({"windows": {"dtype": "I32", "shape": [len(texts), READ],
+                                     "data_offsets": [0, len(data)]}}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + data)
+
+
+class Bench:
+    def __init__(self, programs, scratch):
+        self.programs, self.scratch = programs, scratch
+        self.common = ["--quiet", "--container", f"{scratch}/tiny.container", "--threads", "1",
+                       "--context", "1024", "--lookahead-always"]
+
+    def run(self, name, flags):
+        flags = [*self.common, *flags]
+        done = subprocess.run([f"{self.programs}/{name}", *flags], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"compare.py: {name} {' '.join(flags)} ended with {done.returncode}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def read(self, forecaster, flags=()):
+        """One token a pass, as in decoding; nothing is slowed down."""
+        return self.run("perplexity", ["--windows", f"{self.scratch}/windows.safetensors",
+                                       "--chunk", "1", "--slots", str(SLOTS), "--lookahead",
+                                       forecaster.replace("TRACE", "read.trace"), *flags])
+
+    def generate(self, forecaster, slots, flags=()):
+        """The same prompts, each with a pool of its own."""
+        found = []
+        for at, text in enumerate(windows()[i][:PROMPT] for i in PROMPTS):
+            own = [flag.replace("TRACE", f"{at}.trace") for flag in flags]
+            found.append(self.run("generate", [
+                "--prompt-ids", ",".join(map(str, text)), "--max-tokens", str(TOKENS),
+                "--ignore-eos", "--temperature", "0.8", "--seed", "7", "--slots", str(slots),
+                "--lookahead", forecaster.replace("TRACE", f"{at}.trace"), *own]))
+        return found
+
+
+def total(runs, *path):
+    """The sum of a figure over runs."""
+    def pick(run):
+        for name in path:
+            run = run[name]
+        return run
+    return sum(map(pick, runs))
+
+
+def figures(runs):
+    tokens = total(runs, "decode", "passes")
+    ahead = {key: total(runs, "lookahead", "total", key)
+             for key in ["misses", "issued", "on_time", "late", "expired", "cancelled",
+                         "wasted_bytes", "wait_s"]}
+    return {
+        "tok_s": tokens / total(runs, "decode", "time_s"),
+        "wait_ms": 1e3 * total(runs, "decode", "io_wait_s") / tokens,
+        # Of records: those that a layer missed, read ahead or not, and those that none wanted.
+        "bytes": (RECORD * ahead["misses"] + ahead["wasted_bytes"]) / tokens,
+        "wasted_bytes": ahead.pop("wasted_bytes") / tokens,
+        "expert_wait_ms": 1e3 * ahead.pop("wait_s") / tokens,
+        **{key: value / tokens for key, value in ahead.items()},
+    }
+
+
+def by_layer(runs):
+    """On time, late and wasted records a token, by target layer."""
+    tokens = total(runs, "decode", "passes")
+    layers = [run["lookahead"]["layers"] for run in runs]
+    sums = {key: [sum(own[at][key] for own in layers) / tokens for at in range(LAYERS)]
+            for key in ["on_time", "late", "expired", "cancelled"]}
+    wasted = [a + b for a, b in zip(sums.pop("expired"), sums.pop("cancelled"))]
+    return {**sums, "wasted": wasted}
+
+
+def throttle(layer_s, ratio):
+    """A record alone takes `ratio` of a layer."""
+    record = ratio * layer_s
+    alone = RECORD / ((1 - LATENCY) * record) / 1e9
+    return f"latency={1e6 * LATENCY * record:.3f}us,gbs={alone:.6f},deep={GAIN * alone:.6f}"
+
+
+def agreement(bench, names):
+    """By forecaster: agreement and recall of misses, over all layers and for each."""
+    bench.read("none", ["--trace", f"{bench.scratch}/read.trace"])
+    found, nll = {}, set()
+    for name, forecaster in names.items():
+        run = bench.read(forecaster)
+        nll.add(run["mean_nll"])
+        if name != "none":
+            layers, whole = run["lookahead"]["layers"], run["lookahead"]["total"]
+            found[name] = {key: {"all": whole[key], "layers": [one[key] for one in layers]}
+                           for key in ["agreement", "recall", "precision"]}
+    if len(nll) != 1:
+        sys.exit("compare.py: forecasters change the perplexity")
+    return found
+
+
+def measure(bench, names, rounds):
+    layer_s = statistics.median(map(layer_time, [bench.generate("none", RECORDS) for _ in range(3)]))
+    bench.generate("none", SLOTS, ["--trace", f"{bench.scratch}/TRACE"])
+    disks = {ratio: throttle(layer_s, ratio) for ratio in RATIOS}
+    rows, layers, tokens, drift, loads = {}, {}, [], [], []
+    for round_ in range(rounds):
+        loads.append(os.getloadavg()[0])
+        drift.append(1e6 * layer_time(bench.generate("none", RECORDS)))
+        for ratio, disk in disks.items():
+            for name, forecaster in names.items():
+                runs = bench.generate(forecaster, SLOTS, ["--throttle", disk])
+                tokens.append([run["tokens"] for run in runs])
+                if tokens[-1] != tokens[0]:
+                    sys.exit(f"compare.py: other tokens by {name}")
+                rows.setdefault(f"{ratio}, {name}", []).append(figures(runs))
+                layers[f"{ratio}, {name}"] = by_layer(runs)
+        print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
+    settings = {"layer_us": 1e6 * layer_s, "layer_us_each_round": drift, "load_average": loads,
+                "disks": {str(ratio): disk for ratio, disk in disks.items()}}
+    return rows, layers, settings
+
+
+def layer_time(runs):
+    """Seconds of a layer without its reads; what a token takes beside layers is in it."""
+    time = total(runs, "decode", "time_s") - total(runs, "decode", "io_wait_s")
+    return time / total(runs, "decode", "passes") / LAYERS
+
+
+def worth(rows):
+    """By case: shares of what `none` of the same round waited and read; medians over rounds."""
+    found = {}
+    for name, runs in rows.items():
+        ratio = name.split(", ")[0]
+        pairs = list(zip(runs, rows[f"{ratio}, none"], rows[f"{ratio}, oracle"]))
+        found[name] = {key: statistics.median(pick(*three) for three in pairs) for key, pick in {
+            "stall removed": lambda run, none, _: 1 - run["wait_ms"] / none["wait_ms"],
+            "of the oracle's": lambda run, none, best: (none["wait_ms"] - run["wait_ms"])
+            / (none["wait_ms"] - best["wait_ms"]),
+            "extra bytes": lambda run, none, _: run["bytes"] / none["bytes"] - 1,
+            "speed to none": lambda run, none, _: run["tok_s"] / none["tok_s"],
+        }.items()}
+    return found
+
+
+def show(whole):
+    """The tables of docs/lookahead.md."""
+    for ratio in RATIOS:
+        print(f"\nratio {ratio}")
+        for name, row in whole["median"].items():
+            case, gain = name.split(", ", 1)[1], whole["figures"]["worth"][name]
+            if name.startswith(f"{ratio}, "):
+                shares = [f"{100 * gain[key]:.1f}%"
+                          for key in ["stall removed", "of the oracle's", "extra bytes"]]
+                counts = [f"{row[key]:.1f}" for key in ["on_time", "late", "expired", "cancelled"]]
+                print(f"| `{case}` | {row['tok_s']:.1f} | {row['wait_ms']:.2f} | "
+                      f"{' | '.join(shares + counts)} | {row['wasted_bytes'] / 1e3:.1f} |")
+    for key in ["agreement", "recall"]:
+        print(f"\n{key}")
+        for name, found in whole["figures"]["held out"].items():
+            cells = ["-" if x is None else f"{x:.2f}" for x in found[key]["layers"]]
+            print(f"| `{name}` | {found[key]['all']:.3f} | {' | '.join(cells)} |")
+
+
+def main():
+    what, programs, scratch, *rest = sys.argv[1:]
+    bench, names = Bench(programs, scratch), forecasters(scratch)
+    if what == "read":
+        write_windows(f"{scratch}/windows.safetensors", windows())
+        with open(f"{scratch}/read.json", "w", encoding="utf-8") as file:
+            json.dump(agreement(bench, names), file)
+        return
+    rounds, commit, path = rest
+    rows, layers, settings = measure(bench, names, int(rounds))
+    held_out, trained = (load(f"{scratch}/{name}.json") for name in ["read", "trained"])
+    whole = {
+        **head(commit, int(rounds), scratch, settings),
+        "median": receipts.each(rows, statistics.median),
+        "spread": receipts.each(rows, lambda values: [min(values), max(values)]),
+        "figures": {"worth": worth(rows), "held out": held_out,
+                    "by layer, last round": layers,
+                    "training": {key: trained[key] for key in
+                                 ["documents", "held_out", "tokens", "rank", "before", "after",
+                                  "bytes"]}},
+    }
+    show(whole)
+    if path:
+        receipts.write(path, whole)
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def head(commit, rounds, scratch, settings):
+    return {
+        "name": "lookahead",
+        "command": f"benches/lookahead/compare.sh {rounds}",
+        "commit": commit,
+        "machine": receipts.machine(scratch),
+        "settings": {
+            "model": f"the bundled one from a container, {SLOTS} of {RECORDS} slots, one thread "
+                     f"computes, 8 lanes; {len(PROMPTS)} prompts of {PROMPT} held-out tokens, {TOKENS} "
+                     "sampled each; figures are a token's, of all prompts together",
+            "disk": "simulated (--throttle): a record alone takes the ratio of a layer's time, "
+                    "latency and gain of reads at once in the proportions of apple",
+            "held_out": f"the first {READ} tokens of each of the ten held-out windows, a pass each, "
+                        "no simulated disk",
+            "conditions": os.environ.get("CONDITIONS", "as it was"),
+            **settings,
+        },
+        "rounds": rounds,
+    }
+
+
+if __name__ == "__main__":
+    main()
