@@ -32,7 +32,8 @@ pub(crate) struct Slab {
 /// Whose memory it is.
 #[derive(Debug)]
 enum Memory {
-    Map(MmapMut),
+    /// Elsewhere than on Linux it is never looked at again: it only owns the memory.
+    Map(#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "an owner"))] MmapMut),
     Device(Box<dyn SlotMemory>),
 }
 
