@@ -30,6 +30,12 @@ def disk(folder):
     return f"{shown[8]}, {shown[9]}" if len(shown) > 9 else "unknown"
 
 
+def each(rows, pick):
+    """For every row, what `pick` makes of the list of each figure."""
+    return {name: {key: pick([one[key] for one in found]) for key in found[0]}
+            for name, found in rows.items()}
+
+
 def write(path, whole):
     """Writes a receipt with six decimals of every number."""
     with open(path, "w", encoding="utf-8") as file:

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::{Value, json};
 use slotstream::core::RecordLayout;
-use slotstream::kernels::{AffineMatrix, Bf16Matrix, Cpu, ExpertRows, Kernels};
+use slotstream::kernels::{AffineMatrix, Arithmetic, Bf16Matrix, Cpu, ExpertRows, Kernels};
 use slotstream::ops::{HostOps, Ops};
 use slotstream::{Engine, Session, SessionOptions, Sizing};
 use slotstream_benches::processor_time;
@@ -43,6 +44,10 @@ struct Arguments {
     /// Tokens of the prompt, which also brings the experts into the pool.
     #[arg(long, default_value_t = 600)]
     prompt: usize,
+    /// Busy loops beside a further round of each set: what decoding keeps of its speed where others
+    /// want the processors, too.
+    #[arg(long, default_value_t = 2)]
+    busy: usize,
     /// Leaves out the set with the reference's small ops.
     #[arg(long)]
     only_cpu: bool,
@@ -58,6 +63,10 @@ struct Products(Cpu);
 impl Kernels for Products {
     fn name(&self) -> String {
         format!("products of {}", self.0.name())
+    }
+
+    fn arithmetic(&self) -> Arithmetic {
+        self.0.arithmetic()
     }
 
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {
@@ -87,6 +96,8 @@ impl Kernels for Products {
 struct Case {
     ops: Arc<dyn Ops>,
     rounds: Vec<Round>,
+    /// Tokens a second with the busy loops, to those of the round before without.
+    beside: Vec<f64>,
 }
 
 struct Round {
@@ -115,7 +126,7 @@ impl Round {
 
 impl Case {
     fn new(kernels: Arc<dyn Kernels>) -> Self {
-        Self { ops: Arc::new(HostOps::new(kernels)), rounds: Vec::new() }
+        Self { ops: Arc::new(HostOps::new(kernels)), rounds: Vec::new(), beside: Vec::new() }
     }
 
     fn round(
@@ -135,6 +146,33 @@ impl Case {
         }
         let (wall, processor) = (begun.elapsed(), processor_time() - used);
         self.rounds.push(Round { tokens, wall, processor, memory, parts: timed.take() });
+        Ok(())
+    }
+
+    /// A round beside busy loops.
+    fn busy_round(
+        &mut self,
+        session: &mut Session,
+        tokens: usize,
+        busy: usize,
+    ) -> Result<(), Failure> {
+        let over = AtomicBool::new(false);
+        let time = std::thread::scope(|scope| {
+            for _ in 0..busy {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let begun = Instant::now();
+            let last = (0..tokens).try_for_each(|_| session.next().map(drop));
+            over.store(true, Ordering::Relaxed);
+            last.map(|()| begun.elapsed())
+        })?;
+        if let Some(round) = self.rounds.last() {
+            self.beside.push(tokens as f64 / time.as_secs_f64() / round.tok_s());
+        }
         Ok(())
     }
 
@@ -166,6 +204,7 @@ impl Case {
             "bytes_a_token": spread(&Round::bytes)[0],
             "memory_gb_s": spread(&|r| r.memory / 1e9),
             "share_of_memory": spread(&Round::share),
+            "beside_busy_loops": self::spread(self.beside.clone()),
             "by_op": ops,
         })
     }
@@ -201,7 +240,7 @@ fn sum(words: &[u64]) -> u64 {
 
 /// A session after a prompt that has brought the experts into a pool with room for all.
 fn warm(arguments: &Arguments, timed: &Timed) -> Result<Session, Failure> {
-    let rounds = 2 * arguments.rounds * (arguments.tokens + 1);
+    let rounds = 4 * arguments.rounds * (arguments.tokens + 1);
     let engine = Engine::builder(&arguments.model)
         .sizing(Sizing::Share(1.0))
         .chunk(256)
@@ -234,12 +273,16 @@ fn main() -> Result<(), Failure> {
             let memory =
                 read_memory(&words, arguments.threads).max(read_memory(&words, arguments.threads));
             case.round(&mut session, &timed, arguments.tokens, memory)?;
+            if arguments.busy > 0 {
+                case.busy_round(&mut session, arguments.tokens, arguments.busy)?;
+            }
         }
     }
     let reports: Vec<_> = cases.iter().map(Case::report).collect();
     let report = json!({
         "rounds": arguments.rounds,
         "tokens": arguments.tokens,
+        "busy_loops": arguments.busy,
         "missed": session.metrics().decode.misses,
         "sets": reports,
     });

@@ -206,4 +206,16 @@ impl Ops for Timed {
     ) -> Result<(Tensor, Tensor), Error> {
         self.measure("ple_gate", 0, |ops| ops.ple_gate(h, key, value, w))
     }
+
+    fn add(&self, x: &Tensor, y: &Tensor) -> Result<(), Error> {
+        self.measure("add", 0, |ops| ops.add(x, y))
+    }
+
+    fn scratch(&self, shape: (usize, usize)) -> Result<Tensor, Error> {
+        self.inner().scratch(shape)
+    }
+
+    fn recycle(&self, tensor: Tensor) {
+        self.inner().recycle(tensor);
+    }
 }

@@ -11,33 +11,10 @@
 #
 #     benches/fio/compare.sh [ROUNDS [RECEIPT [FOLDER]]]
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../comparison.sh"
 
-fail() {
-    printf 'compare.sh: %s\n' "$1" >&2
-    exit 1
-}
-
-rounds=${1:-20} receipt=${2:-} folder=${3:-}
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "the number of rounds is '$rounds', not a whole number of at least 1"
-[[ -z $receipt || $receipt == /* ]] || receipt=$PWD/$receipt
-[[ -z $folder || $folder == /* ]] || folder=$PWD/$folder
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-folder=${folder:-$PWD/target/fio}
-
-for tool in cargo python3 git; do
-    command -v "$tool" >/dev/null || fail "$tool is missing"
-done
+begin "${1:-20}" "${2:-}" "${3:-}" target/fio
 command -v fio >/dev/null || fail 'fio is missing: apt-get install fio'
 
-# The program itself, so that nothing of cargo is measured.
-program=$(cargo build --release --quiet -p slotstream-examples --no-default-features \
-    --example probe_ssd --message-format=json |
-    python3 -c 'import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("executable") and message["target"]["name"] == "probe_ssd":
-        print(message["executable"])')
-[[ -x $program ]] || fail 'cargo did not build the example "probe_ssd"'
-
-commit=$(git rev-parse --short=12 HEAD)
-python3 benches/fio/compare.py "$program" "$folder" "$rounds" "$commit" "$receipt"
+probe=$(program build --release -p slotstream-examples --no-default-features --example probe_ssd)
+python3 benches/fio/compare.py "$probe" "$scratch" "$rounds" "$commit" "$receipt"

@@ -82,8 +82,8 @@ def main():
             "load_average": loads,
         },
         "rounds": int(rounds),
-        "median": each(rows, statistics.median),
-        "spread": each(rows, lambda values: [min(values), max(values)]),
+        "median": receipts.each(rows, statistics.median),
+        "spread": receipts.each(rows, lambda values: [min(values), max(values)]),
     }
     whole["figures"] = {"speed to that of the pool in one pass": ratios(whole["median"])}
     for name, row in whole["median"].items():
@@ -91,11 +91,6 @@ def main():
         print(f"{name:32} {row['tok_s']:8.1f} tok/s ({low:.1f} to {high:.1f}), {row['mb_read']:.1f} MB")
     if path:
         receipts.write(path, whole)
-
-
-def each(rows, pick):
-    return {name: {key: pick([one[key] for one in found]) for key in found[0]}
-            for name, found in rows.items()}
 
 
 def ratios(median):

@@ -8,8 +8,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import receipt as receipts  # noqa: E402
+from memory import MemoryGroup, evict  # noqa: E402
 
-GROUP = "/sys/fs/cgroup/memory/slotstream-readers"
+GROUP = MemoryGroup("slotstream-readers")
 # Beside the plan, for the page cache and the rest, when it is to be small.
 SMALL_CACHE = 400 << 20
 READERS = [
@@ -31,24 +32,10 @@ def cases(models):
                     yield f"{model} {source} {cache} {reader} {lanes}", flags, files, cache
 
 
-def evict(folders):
-    for folder in folders:
-        for entry in os.scandir(folder):
-            if entry.is_file() and entry.stat().st_size > 1 << 20:
-                file = os.open(entry.path, os.O_RDONLY)
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.close(file)
-
-
-def enter_group():
-    with open(f"{GROUP}/tasks", "w") as tasks:
-        tasks.write("0")
-
-
 def run(program, flags, group):
     child = subprocess.Popen(
         [program, "--stats", "json", "--quiet", "--ignore-eos", "--policy", "clock", *flags],
-        stdout=subprocess.PIPE, text=True, preexec_fn=enter_group if group else None)
+        stdout=subprocess.PIPE, text=True, preexec_fn=GROUP.enter if group else None)
     text = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
@@ -72,18 +59,6 @@ def figures(found):
     }
 
 
-def limit_group(bytes_):
-    """Whether there is a group with this limit now."""
-    try:
-        os.makedirs(GROUP, exist_ok=True)
-        with open(f"{GROUP}/memory.limit_in_bytes", "w") as limit:
-            limit.write(str(bytes_))
-        return True
-    except OSError as error:
-        print(f"compare.py: no memory cgroup ({error}): no cases with a small cache")
-        return False
-
-
 def main():
     program, scratch, rounds, commit, receipt = sys.argv[1:]
     prompt = ",".join(str(17 * i % 30000) for i in range(1, 9))
@@ -95,7 +70,7 @@ def main():
     }
     first = run(program, ["--model", models["large"][0], "--container", "none", *large], False)
     limit = first["plan_bytes"] + SMALL_CACHE
-    limited = limit_group(limit)
+    limited = GROUP.limit(limit)
     every = [case for case in cases(models) if limited or case[3] != "small"]
     rows = {name: [] for name, *_ in every}
     tokens = {}
@@ -134,22 +109,17 @@ def head(commit, limit, loads, scratch):
     }
 
 
-def each(rows, pick):
-    return {name: {key: pick([one[key] for one in found]) for key in found[0]}
-            for name, found in rows.items()}
-
-
 def write(rows, receipt, whole):
     if receipt:
-        whole["median"] = each(rows, statistics.median)
-        whole["spread"] = each(rows, lambda values: [min(values), max(values)])
-        whole["figures"] = each(rows, list)
+        whole["median"] = receipts.each(rows, statistics.median)
+        whole["spread"] = receipts.each(rows, lambda values: [min(values), max(values)])
+        whole["figures"] = receipts.each(rows, list)
         receipts.write(receipt, whole)
 
 
 def show(rows):
-    spread = each(rows, lambda values: [min(values), max(values)])
-    for name, row in each(rows, statistics.median).items():
+    spread = receipts.each(rows, lambda values: [min(values), max(values)])
+    for name, row in receipts.each(rows, statistics.median).items():
         low, high = spread[name]["decode_tok_s"]
         print(f"{name:36} {row['decode_tok_s']:7.2f} tok/s ({low:.2f} to {high:.2f}), wait "
               f"{100 * row['io_wait_share']:5.1f}%, {row['read_gb_s']:.2f} GB/s, {row['cpu_s']:.2f} "
@@ -159,8 +129,4 @@ def show(rows):
 try:
     main()
 finally:
-    if os.path.isdir(GROUP):
-        try:
-            os.rmdir(GROUP)
-        except OSError as error:
-            print(f"compare.py: {GROUP} is left: {error}")
+    GROUP.remove()

@@ -7,11 +7,11 @@ use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
 use slotstream::{
     Arithmetic, ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, PrefillSweep,
-    Sizing,
+    Sizing, Speculation,
 };
 
 use crate::{
-    Failure, MODEL_VARIABLE, ModelFolder, ReaderArgument, find_model, parse_size, show_size,
+    Failure, MODEL_VARIABLE, ModelFolder, ReaderArgument, Traces, find_model, parse_size, show_size,
 };
 
 /// The pool of the bundled model when no size is given: this share of its records.
@@ -37,6 +37,13 @@ pub struct EngineArguments {
     /// Eviction policy; --policies lists them
     #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY, help_heading = "Engine")]
     pub policy: String,
+    /// Forecaster by which experts are read ahead, such as attention-tap or oracle:TRACE;
+    /// --forecasters lists them
+    #[arg(long, value_name = "NAME", default_value = "none", help_heading = "Engine")]
+    pub lookahead: String,
+    /// Read ahead even while passes are no faster for it
+    #[arg(long, help_heading = "Engine")]
+    pub lookahead_always: bool,
     /// How experts are read: auto, buffered, uncached, memory, direct, uring; or mmap, to compare
     /// with: no process may change or shorten a file meanwhile, which could end this one or spoil
     /// what it computes
@@ -150,6 +157,13 @@ impl EngineArguments {
         let mut builder = Engine::builder(&model.path)
             .sizing(self.sizing(model))
             .policy(policy)
+            .lookahead(&self.lookahead)
+            .forecast_files(Box::new(Traces))
+            .speculation(if self.lookahead_always {
+                Speculation::always()
+            } else {
+                Speculation::default()
+            })
             .verify_reads(self.verify_reads)
             .prefill_sweep(self.prefill_sweep)
             .arithmetic(match self.arithmetic {

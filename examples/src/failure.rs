@@ -24,6 +24,14 @@ pub enum Failure {
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(slotstream::Error),
+    /// A correction that was not trained.
+    #[cfg(feature = "engine")]
+    #[error(transparent)]
+    Train(slotstream::lookahead::TrainError),
+    /// A correction that cannot be kept.
+    #[cfg(feature = "engine")]
+    #[error(transparent)]
+    Correction(slotstream::lookahead::CorrectionError),
     /// A file of token windows.
     #[error(transparent)]
     Tokens(TokenFileError),
@@ -238,6 +246,10 @@ impl Failure {
         match self {
             #[cfg(feature = "engine")]
             Self::Engine(error) => error.kind(),
+            #[cfg(feature = "engine")]
+            Self::Train(error) => error.kind(),
+            #[cfg(feature = "engine")]
+            Self::Correction(error) => error.kind(),
             Self::Tokens(error) => error.kind(),
             Self::Trace(error) => error.kind(),
             Self::Replay(error) => error.kind(),
@@ -348,6 +360,20 @@ fn printable(text: &str) -> String {
 impl From<slotstream::Error> for Failure {
     fn from(error: slotstream::Error) -> Self {
         Self::Engine(error)
+    }
+}
+
+#[cfg(feature = "engine")]
+impl From<slotstream::lookahead::TrainError> for Failure {
+    fn from(error: slotstream::lookahead::TrainError) -> Self {
+        Self::Train(error)
+    }
+}
+
+#[cfg(feature = "engine")]
+impl From<slotstream::lookahead::CorrectionError> for Failure {
+    fn from(error: slotstream::lookahead::CorrectionError) -> Self {
+        Self::Correction(error)
     }
 }
 

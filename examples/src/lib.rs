@@ -16,6 +16,8 @@ mod failure;
 #[cfg(feature = "engine")]
 mod figures;
 #[cfg(feature = "engine")]
+mod forecasts;
+#[cfg(feature = "engine")]
 pub mod generate;
 #[cfg(feature = "engine")]
 pub mod inspect;
@@ -40,11 +42,15 @@ mod space;
 pub mod synthesize;
 mod text_file;
 mod token_file;
+#[cfg(feature = "engine")]
+pub mod train_lookahead;
 
 #[cfg(feature = "engine")]
 pub use arguments::{ArithmeticName, DEFAULT_SHARE, Device, EngineArguments};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
+#[cfg(feature = "engine")]
+pub use forecasts::Traces;
 #[cfg(feature = "engine")]
 pub use mapped::{ReaderArgument, UnknownReader};
 pub use model::{MODEL_VARIABLE, ModelFolder, Place, find_model};

@@ -1,40 +1,73 @@
 //! The op set on the host: candle CPU tensors over any [`Kernels`].
 
+mod spare;
 mod view;
 
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Tensor};
 use slotstream_kernels::{
     AttentionArgs, BlockSelectArgs, ConvArgs, ExpertRows, GatedDeltaArgs, HcWeights, Kernels,
     MlpWeights, NormRopeArgs, Paged, PleGateArgs, Rope,
 };
 
+use self::spare::Spare;
 use self::view::{AffineView, BytesView, View, in_place};
 use crate::arena::Reading;
 use crate::checks::{check_cols, check_heads, check_range, matrix2, wrong_shape};
 use crate::ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, SlotRows};
 use crate::{
-    AffineWeight, Bf16Weight, CandleContext, DeltaWeight, Error, HcWeight, MlpWeight, Ops,
-    PagedTensor, PleGateWeight,
+    AffineWeight, Bf16Weight, DeltaWeight, Error, HcWeight, MlpWeight, Ops, PagedTensor,
+    PleGateWeight,
 };
 
 /// The op set on the host.
 #[derive(Clone, Debug)]
 pub struct HostOps {
     kernels: Arc<dyn Kernels>,
+    spare: Arc<Spare>,
 }
 
 impl HostOps {
     /// Ops over these kernels.
     #[must_use]
     pub fn new(kernels: Arc<dyn Kernels>) -> Self {
-        Self { kernels }
+        Self { kernels, spare: Arc::default() }
     }
-}
 
-fn tensor(op: &'static str, values: Vec<f32>, shape: (usize, usize)) -> Result<Tensor, Error> {
-    Tensor::from_vec(values, shape, &Device::Cpu).within(op)
+    /// A tensor that `write` overwrites whole.
+    fn output(
+        &self,
+        op: &'static str,
+        shape: (usize, usize),
+        write: impl FnOnce(&mut [f32]),
+    ) -> Result<Tensor, Error> {
+        let tensor = self.spare.take(op, shape, DType::F32)?;
+        in_place(op, "out", &tensor, |out: &mut [f32]| {
+            write(out);
+            Ok(())
+        })?;
+        Ok(tensor)
+    }
+
+    /// Two tensors that `write` overwrites whole.
+    fn outputs(
+        &self,
+        op: &'static str,
+        [first, second]: [(usize, usize); 2],
+        write: impl FnOnce(&mut [f32], &mut [f32]),
+    ) -> Result<(Tensor, Tensor), Error> {
+        let other = self.spare.take(op, second, DType::F32)?;
+        let lend = |one: &mut [f32]| {
+            in_place(op, "out", &other, |other: &mut [f32]| {
+                write(one, other);
+                Ok(())
+            })
+        };
+        let one = self.spare.take(op, first, DType::F32)?;
+        in_place(op, "out", &one, lend)?;
+        Ok((one, other))
+    }
 }
 
 impl HostOps {
@@ -60,27 +93,24 @@ impl Ops for HostOps {
         const OP: &str = "embed_rows";
         check_range(OP, "id", ids, w.rows())?;
         let view = AffineView::new(OP, w)?;
-        let mut out = vec![0.0; ids.len() * w.cols()];
-        self.kernels.affine_rows(&view.matrix()?, ids, &mut out);
-        tensor(OP, out, (ids.len(), w.cols()))
+        let matrix = view.matrix()?;
+        self.output(OP, (ids.len(), w.cols()), |out| self.kernels.affine_rows(&matrix, ids, out))
     }
 
     fn affine_matmul(&self, x: &Tensor, w: &AffineWeight) -> Result<Tensor, Error> {
         const OP: &str = "affine_matmul";
         let m = check_cols(OP, "x", matrix2(OP, "x", x)?, w.cols())?;
         let (view, x) = (AffineView::new(OP, w)?, View::new(OP, "x", x)?);
-        let mut out = vec![0.0; m * w.rows()];
-        self.kernels.affine_matmul(x.slice()?, &view.matrix()?, &mut out);
-        tensor(OP, out, (m, w.rows()))
+        let (x, matrix) = (x.slice()?, view.matrix()?);
+        self.output(OP, (m, w.rows()), |out| self.kernels.affine_matmul(x, &matrix, out))
     }
 
     fn bf16_matmul(&self, x: &Tensor, w: &Bf16Weight) -> Result<Tensor, Error> {
         const OP: &str = "bf16_matmul";
         let m = check_cols(OP, "x", matrix2(OP, "x", x)?, w.cols())?;
         let (view, x) = (BytesView::bf16(OP, w.tensor())?, View::new(OP, "x", x)?);
-        let mut out = vec![0.0; m * w.rows()];
-        self.kernels.bf16_matmul(x.slice()?, &view.bf16_matrix(w.rows(), w.cols())?, &mut out);
-        tensor(OP, out, (m, w.rows()))
+        let (x, matrix) = (x.slice()?, view.bf16_matrix(w.rows(), w.cols())?);
+        self.output(OP, (m, w.rows()), |out| self.kernels.bf16_matmul(x, &matrix, out))
     }
 
     fn hc_mix(&self, h: &Tensor, w: &HcWeight) -> Result<(Tensor, Option<Tensor>), Error> {
@@ -99,11 +129,18 @@ impl Ops for HostOps {
             inject: inject.as_ref().map(|i| i.bf16_matrix(w.streams, width)).transpose()?,
             eps: w.eps,
         };
-        let mut mixed = vec![0.0; m * hidden];
-        let mut gates = inject.as_ref().map(|_| vec![0.0; m * w.streams]);
-        self.kernels.hc_mix(h.slice()?, &weights, &mut mixed, gates.as_deref_mut());
-        let gates = gates.map(|g| tensor(OP, g, (m, w.streams))).transpose()?;
-        Ok((tensor(OP, mixed, (m, hidden))?, gates))
+        let (h, mut gates) = (h.slice()?, None);
+        let mixed = if inject.is_none() {
+            self.output(OP, (m, hidden), |mixed| self.kernels.hc_mix(h, &weights, mixed, None))?
+        } else {
+            let (mixed, inject) =
+                self.outputs(OP, [(m, hidden), (m, w.streams)], |mixed, inject| {
+                    self.kernels.hc_mix(h, &weights, mixed, Some(inject));
+                })?;
+            gates = Some(inject);
+            mixed
+        };
+        Ok((mixed, gates))
     }
 
     fn hc_inject(&self, h: &Tensor, inject: &Tensor, y: &Tensor) -> Result<(), Error> {
@@ -138,10 +175,8 @@ impl Ops for HostOps {
             .ok_or_else(|| wrong_shape(OP, "window", window.dims(), &[history + 1, channels]))?;
         let (window, weight) = (View::new(OP, "window", window)?, View::new(OP, "weight", weight)?);
         let (window, weight) = (window.slice()?, weight.slice()?);
-        let mut out = vec![0.0; m * channels];
         let args = ConvArgs { window, weight, channels, kernel, dilation };
-        self.kernels.conv_silu(&args, &mut out);
-        tensor(OP, out, (m, channels))
+        self.output(OP, (m, channels), |out| self.kernels.conv_silu(&args, out))
     }
 
     fn gated_delta(
@@ -180,25 +215,23 @@ impl Ops for HostOps {
         if state.dims() != [nv, dk, dv] {
             return Err(wrong_shape(OP, "state", state.dims(), &[nv, dk, dv]));
         }
-        let mut out = vec![0.0; m * nv * dv];
-        let run = |state: &mut [f32], slots: &mut [Option<&mut [f32]>], out: &mut [f32]| {
-            self.kernels.gated_delta(&args, state, slots, out);
+        let out = self.spare.take(OP, (m, nv * dv), DType::F32)?;
+        let run = |state: &mut [f32], slots: &mut [Option<&mut [f32]>]| {
+            in_place(OP, "out", &out, |out| {
+                self.kernels.gated_delta(&args, state, slots, out);
+                Ok(())
+            })
         };
         in_place(OP, "state", state, |state| match record {
-            None => {
-                run(state, &mut (0..m).map(|_| None).collect::<Vec<_>>(), &mut out);
-                Ok(())
-            }
+            None => run(state, &mut []),
             Some(record) if record.entries.len() != m => {
                 Err(wrong_shape(OP, "entries", &[record.entries.len()], &[m]))
             }
             Some(record) => in_place(OP, "ring", record.ring, |ring| {
-                let mut slots = ring_slots(ring, nv * dk * dv, record.entries)?;
-                run(state, &mut slots, &mut out);
-                Ok(())
+                run(state, &mut ring_slots(ring, nv * dk * dv, record.entries)?)
             }),
         })?;
-        tensor(OP, out, (m, nv * dv))
+        Ok(out)
     }
 
     fn norm_rope(
@@ -215,7 +248,6 @@ impl Ops for HostOps {
         check_heads(OP, heads, row_stride)?;
         let (x, weight) =
             (View::new(OP, "x", x)?, View::with_len(OP, "weight", weight, heads.dim)?);
-        let mut out = vec![0.0; m * heads.heads * heads.dim];
         let args = NormRopeArgs {
             x: x.slice()?,
             row_stride,
@@ -228,8 +260,7 @@ impl Ops for HostOps {
             rope,
             position,
         };
-        self.kernels.norm_rope(&args, &mut out);
-        tensor(OP, out, (m, heads.heads * heads.dim))
+        self.output(OP, (m, heads.heads * heads.dim), |out| self.kernels.norm_rope(&args, out))
     }
 
     fn block_key(
@@ -244,9 +275,10 @@ impl Ops for HostOps {
         let (_, dim) = matrix2(OP, "raw", raw)?;
         let (raw, weight) =
             (View::new(OP, "raw", raw)?, View::with_len(OP, "weight", weight, dim)?);
-        let mut out = vec![0.0; dim];
-        self.kernels.block_key(raw.slice()?, weight.slice()?, eps, rope, position, &mut out);
-        tensor(OP, out, (1, dim))
+        let (raw, weight) = (raw.slice()?, weight.slice()?);
+        self.output(OP, (1, dim), |out| {
+            self.kernels.block_key(raw, weight, eps, rope, position, out);
+        })
     }
 
     fn block_select(
@@ -271,7 +303,6 @@ impl Ops for HostOps {
             let (value, limit) = (visible, keys.len() as u64 + 1);
             return Err(Error::Range { op: OP, what: "visible blocks", value, limit });
         }
-        let mut out = vec![u32::MAX; m * shape.budget_blocks];
         let args = BlockSelectArgs {
             queries: queries.slice()?,
             heads: shape.heads,
@@ -281,8 +312,12 @@ impl Ops for HostOps {
             budget_blocks: shape.budget_blocks,
             position,
         };
-        self.kernels.block_select(&args, &mut out);
-        Tensor::from_vec(out, (m, shape.budget_blocks), &Device::Cpu).within(OP)
+        let out = self.spare.take(OP, (m, shape.budget_blocks), DType::U32)?;
+        in_place(OP, "out", &out, |out| {
+            self.kernels.block_select(&args, out);
+            Ok(())
+        })?;
+        Ok(out)
     }
 
     fn indexed_attention(&self, inputs: &AttentionInputs<'_>) -> Result<Tensor, Error> {
@@ -305,7 +340,6 @@ impl Ops for HostOps {
         let (key_pages, value_pages) = (Self::pages(OP, keys)?, Self::pages(OP, values)?);
         let key_pages = key_pages.iter().map(View::slice).collect::<Result<Vec<_>, _>>()?;
         let value_pages = value_pages.iter().map(View::slice).collect::<Result<Vec<_>, _>>()?;
-        let mut out = vec![0.0; m * heads.heads * heads.dim];
         let args = AttentionArgs {
             queries: queries.slice()?,
             keys: Paged { pages: &key_pages, page_rows: keys.page_rows(), width },
@@ -321,8 +355,9 @@ impl Ops for HostOps {
             ratio: inputs.ratio,
             selection: selection.as_ref().map(View::slice).transpose()?,
         };
-        self.kernels.indexed_attention(&args, &mut out);
-        tensor(OP, out, (m, heads.heads * heads.dim))
+        self.output(OP, (m, heads.heads * heads.dim), |out| {
+            self.kernels.indexed_attention(&args, out);
+        })
     }
 
     fn route(&self, logits: &Tensor, top_k: usize) -> Result<(Tensor, Tensor), Error> {
@@ -333,10 +368,16 @@ impl Ops for HostOps {
             return Err(Error::Range { op: OP, what: "top-k", value, limit });
         }
         let logits = View::new(OP, "logits", logits)?;
-        let (mut ids, mut weights) = (vec![0; m * top_k], vec![0.0; m * top_k]);
-        self.kernels.route(logits.slice()?, experts, top_k, &mut ids, &mut weights);
-        let ids = Tensor::from_vec(ids, (m, top_k), &Device::Cpu).within(OP)?;
-        Ok((ids, tensor(OP, weights, (m, top_k))?))
+        let logits = logits.slice()?;
+        let ids = self.spare.take(OP, (m, top_k), DType::U32)?;
+        let weights = self.spare.take(OP, (m, top_k), DType::F32)?;
+        in_place(OP, "ids", &ids, |ids| {
+            in_place(OP, "weights", &weights, |weights| {
+                self.kernels.route(logits, experts, top_k, ids, weights);
+                Ok(())
+            })
+        })?;
+        Ok((ids, weights))
     }
 
     fn read_back(
@@ -389,9 +430,8 @@ impl Ops for HostOps {
             return Err(wrong_shape(OP, "y", y.dims(), &[m * top_k, hidden]));
         }
         let (y, weights) = (View::new(OP, "y", y)?, View::new(OP, "weights", weights)?);
-        let mut out = vec![0.0; m * hidden];
-        self.kernels.rank_sum(y.slice()?, weights.slice()?, hidden, &mut out);
-        tensor(OP, out, (m, hidden))
+        let (y, weights) = (y.slice()?, weights.slice()?);
+        self.output(OP, (m, hidden), |out| self.kernels.rank_sum(y, weights, hidden, out))
     }
 
     fn shared_expert(
@@ -410,10 +450,8 @@ impl Ops for HostOps {
         let weights =
             MlpWeights { gate: gate_proj.matrix()?, up: up.matrix()?, down: down.matrix()? };
         let gate_view = BytesView::bf16(OP, gate.tensor())?;
-        let mut out = vec![0.0; m * hidden];
-        let gate = gate_view.bf16_matrix(1, hidden)?;
-        self.kernels.shared_expert(x.slice()?, &weights, &gate, &mut out);
-        tensor(OP, out, (m, hidden))
+        let (x, gate) = (x.slice()?, gate_view.bf16_matrix(1, hidden)?);
+        self.output(OP, (m, hidden), |out| self.kernels.shared_expert(x, &weights, &gate, out))
     }
 
     fn ple_gate(
@@ -442,9 +480,29 @@ impl Ops for HostOps {
             streams: w.streams,
             eps: w.eps,
         };
-        let (mut value_out, mut conv_in) = (vec![0.0; m * width], vec![0.0; m * width]);
-        self.kernels.ple_gate(&args, &mut value_out, &mut conv_in);
-        Ok((tensor(OP, value_out, (m, width))?, tensor(OP, conv_in, (m, width))?))
+        self.outputs(OP, [(m, width); 2], |value_out, conv_in| {
+            self.kernels.ple_gate(&args, value_out, conv_in);
+        })
+    }
+
+    fn add(&self, x: &Tensor, y: &Tensor) -> Result<(), Error> {
+        const OP: &str = "add";
+        let y = View::with_len(OP, "y", y, x.elem_count())?;
+        let y = y.slice()?;
+        in_place(OP, "x", x, |x: &mut [f32]| {
+            for (x, y) in x.iter_mut().zip(y) {
+                *x += y;
+            }
+            Ok(())
+        })
+    }
+
+    fn scratch(&self, shape: (usize, usize)) -> Result<Tensor, Error> {
+        self.spare.take("scratch", shape, DType::F32)
+    }
+
+    fn recycle(&self, tensor: Tensor) {
+        self.spare.put(tensor);
     }
 }
 

@@ -4,6 +4,10 @@
     expect(unsafe_code, reason = "advice on memory is a system call on a pointer")
 )]
 
+use candle_core::{DType, Device, Tensor};
+
+use crate::{CandleContext, Error};
+
 /// Arrays smaller than this hardly ever hold a whole huge page.
 #[cfg(any(target_os = "linux", test))]
 const LEAST: usize = 2 << 20;
@@ -16,6 +20,19 @@ pub(crate) fn filled<T: Copy>(len: usize, zero: T) -> Vec<T> {
     advise(values.spare_capacity_mut());
     values.resize(len, zero);
     values
+}
+
+/// A tensor of f32 zeros, on huge pages where it is large and the system gives them: for states that
+/// every token walks through.
+///
+/// # Errors
+/// [`Error::Candle`] when the device refuses.
+pub fn zeros(shape: &[usize], device: &Device) -> Result<Tensor, Error> {
+    if !matches!(device, Device::Cpu) {
+        return Tensor::zeros(shape, DType::F32, device).within("zeros");
+    }
+    let values = filled(shape.iter().product(), 0.0_f32);
+    Tensor::from_vec(values, shape, device).within("zeros")
 }
 
 /// Asks for huge pages under `values`, which nobody has written yet. Without them it is slower,

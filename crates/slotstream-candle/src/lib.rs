@@ -45,6 +45,7 @@ mod weights;
 pub use arena::{PieceLease, Reading, RunLease, SlotArena, SlotDevice, SlotLease, SlotMemory};
 pub use error::{CandleContext, Error};
 pub use host::HostOps;
+pub use huge::zeros;
 #[cfg(target_os = "macos")]
 pub use metal::MetalEncoder;
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};

@@ -215,6 +215,24 @@ pub trait Ops: Send + Sync + fmt::Debug {
         value: &Tensor,
         w: &PleGateWeight,
     ) -> Result<(Tensor, Tensor), Error>;
+
+    /// `x += y`, in place, for two tensors of the same shape.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn add(&self, x: &Tensor, y: &Tensor) -> Result<(), Error>;
+
+    /// A tensor `[rows, cols]` of f32 with unspecified content, to be overwritten.
+    ///
+    /// # Errors
+    /// [`Error::Candle`] when the device refuses.
+    fn scratch(&self, shape: (usize, usize)) -> Result<Tensor, Error>;
+
+    /// Takes back a tensor that an op gave and that nobody uses any more, for the output of a
+    /// later op. A clone or a view that is still around would see its content change.
+    fn recycle(&self, tensor: Tensor) {
+        drop(tensor);
+    }
 }
 
 /// Projections that enter the gated delta rule.

@@ -38,7 +38,9 @@ pub trait ExpertProvider: Send + fmt::Debug {
     fn predict(&mut self, at: Tap, results: &ProbeResults<'_>);
 
     /// The weighted sum over ranks of the demanded experts on `x[m, hidden]`: `[m, hidden]`.
-    /// `weights` is `[m, top_k]`. Waits for the reads of the demand.
+    /// `weights` is `[m, top_k]`. Waits for the reads of the demand. The arguments are lent for the
+    /// call, and the result is the graph's alone: their memory is used again
+    /// ([`Ops::recycle`](crate::Ops::recycle)).
     ///
     /// # Errors
     /// [`Error::Provider`] when a record could not be read; the provider is then ready for the

@@ -58,6 +58,7 @@ mod ngram;
 mod payload;
 mod quantization;
 mod resolve;
+mod routers;
 mod schema;
 mod shards;
 mod values;

@@ -19,6 +19,12 @@ impl CancelToken {
         self.0.store(true, Ordering::Release);
     }
 
+    /// Whether both are clones of one token.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether somebody asked to stop.
     #[inline]
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{LayerIdx, Prediction, Routing, SessionId};
+use crate::{Geometry, LayerIdx, Prediction, Routing, SessionId};
 
 /// A place in the graph where the residual streams can be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +102,13 @@ pub trait Forecaster: Send + fmt::Debug {
     /// Comes between two passes.
     fn reset(&mut self, session: SessionId) {
         let _ = session;
+    }
+
+    /// Bytes that the forecaster holds for a session of a model of this geometry, for a memory
+    /// plan: an upper bound, 0 where it is a few bytes a record.
+    fn planned_bytes(&self, geometry: &Geometry) -> u64 {
+        let _ = geometry;
+        0
     }
 
     /// The name under which figures are reported: not empty, no white space.

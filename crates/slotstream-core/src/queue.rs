@@ -42,6 +42,12 @@ impl Job {
         &self.extent
     }
 
+    /// Whether `token`, or a clone of it, is the job's token.
+    #[must_use]
+    pub fn has_token(&self, token: &CancelToken) -> bool {
+        self.cancel.as_ref().is_some_and(|own| own.is_same(token))
+    }
+
     /// Whether the job's token was set.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
@@ -79,6 +85,13 @@ pub enum ReadClass {
 pub trait ReadQueue: Send + Sync + fmt::Debug {
     /// Queues jobs. Each ends with exactly one call of its landing, also after a shutdown.
     fn submit(&self, class: ReadClass, jobs: Vec<Job>);
+
+    /// Queued jobs with one of these tokens are urgent from now on: they go behind the jobs of
+    /// [`ReadClass::Demand`] that are queued already. A hint: a queue that does nothing reads them
+    /// later, and none is lost or read twice.
+    fn promote(&self, tokens: &[CancelToken]) {
+        let _ = tokens;
+    }
 
     /// What has been read so far.
     fn counters(&self) -> ReadCounters;

@@ -13,8 +13,10 @@ use crate::prompt::{PassHints, Prompts};
 use crate::provider::StreamingExperts;
 use crate::route::Grouped;
 use crate::sinks::Sinks;
+use crate::speculation::Ahead;
 use crate::sweep::{PrefillSweep, Staging};
 use crate::sync::channel;
+use crate::tickets::Speculation;
 use crate::{ExpertMetrics, ExpertsError, RecordIndex};
 
 /// Builds a [`StreamingExperts`].
@@ -27,6 +29,7 @@ pub struct StreamingBuilder {
     forecaster: Box<dyn Forecaster>,
     sinks: Sinks,
     sweep: PrefillSweep,
+    speculation: Speculation,
 }
 
 impl StreamingBuilder {
@@ -39,6 +42,7 @@ impl StreamingBuilder {
             forecaster: Box::new(NoForecast),
             sinks: Sinks::default(),
             sweep: PrefillSweep::default(),
+            speculation: Speculation::default(),
         }
     }
 
@@ -56,8 +60,17 @@ impl StreamingBuilder {
         self
     }
 
-    /// Replaces the forecaster; the default expects nothing. Its predictions are counted and
-    /// told to the policy and to the sinks; no read starts from them yet.
+    /// Bounds what is read before it is demanded.
+    #[must_use]
+    pub const fn with_speculation(mut self, speculation: Speculation) -> Self {
+        self.speculation = speculation;
+        self
+    }
+
+    /// Replaces the forecaster; the default expects nothing. Its predictions are counted, told to
+    /// the policy and to the sinks, and read ahead as far as
+    /// [`with_speculation`](Self::with_speculation) allows. It is asked in passes that may read
+    /// ahead; where nothing ever does ([`Speculation::off`]), in all of them.
     #[must_use]
     pub fn with_forecaster(mut self, forecaster: Box<dyn Forecaster>) -> Self {
         self.forecaster = forecaster;
@@ -111,6 +124,7 @@ impl StreamingBuilder {
             landed: channel(),
             grouped: Grouped::default(),
             predictions: Vec::new(),
+            ahead: Ahead::new(self.speculation, &self.geometry),
             prompts: Prompts::default(),
             hints: PassHints::new(),
             call: None,

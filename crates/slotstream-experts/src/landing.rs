@@ -8,12 +8,23 @@ use slotstream_io::AlignedBuf;
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, Sender};
 
-/// A record, or a block of a sweep, that has landed: its number, and the first read of it that
+/// Who waits for a group of reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The running call: a record or a block of a sweep, by its number.
+    Call(usize),
+    /// A ticket, by its number.
+    Ticket(u64),
+}
+
+/// A record, or a block of a sweep, that has landed: whose it is, and the first read of it that
 /// failed.
 #[derive(Debug)]
 pub(crate) struct Landed {
-    pub(crate) index: usize,
+    pub(crate) owner: Owner,
     pub(crate) fault: Option<PieceFault>,
+    /// Bytes of the reads that succeeded.
+    pub(crate) bytes: u64,
 }
 
 /// Where the bytes of a record lie.
@@ -36,21 +47,24 @@ pub(crate) struct PieceFault {
 
 /// What the reads of one record, or of one block, share.
 pub(crate) struct Group {
-    index: usize,
+    owner: Owner,
     outstanding: AtomicUsize,
     /// The fault of the lowest read, so that the error does not depend on timing.
     fault: Mutex<Option<PieceFault>>,
+    /// Of the reads that succeeded; a figure that orders nothing.
+    bytes: std::sync::atomic::AtomicU64,
     done: Sender<Landed>,
 }
 
 impl Group {
-    /// Number `index`, of `reads` reads. `done` hears of it once, when the last of them has ended
+    /// Of `reads` reads, which `owner` waits for. `done` hears of it once, when the last of them has ended
     /// and nothing is lent to them any more.
-    pub(crate) fn new(index: usize, reads: usize, done: &Sender<Landed>) -> Arc<Self> {
+    pub(crate) fn new(owner: Owner, reads: usize, done: &Sender<Landed>) -> Arc<Self> {
         Arc::new(Self {
-            index,
+            owner,
             outstanding: AtomicUsize::new(reads),
             fault: Mutex::new(None),
+            bytes: 0.into(),
             done: done.clone(),
         })
     }
@@ -105,7 +119,7 @@ impl Spare {
 /// Queues the reads of a record into its leased slot. `done` hears of it once, when the last
 /// piece has landed and the slot is no longer lent.
 pub(crate) fn jobs(
-    index: usize,
+    owner: Owner,
     lease: SlotLease,
     place: &Place,
     done: &Sender<Landed>,
@@ -115,13 +129,13 @@ pub(crate) fn jobs(
 ) {
     match *place {
         Place::Whole(extent) => {
-            let group = Group::new(index, 1, done);
+            let group = Group::new(owner, 1, done);
             // In range: the provider has compared it with the stride.
             let lent = Lent::piece(lease.into_whole(extent.len() as usize));
             queued.push(read(None, extent, lent, &group, Some(spare), cancel));
         }
         Place::Pieces(extents) => {
-            let group = Group::new(index, extents.len(), done);
+            let group = Group::new(owner, extents.len(), done);
             for (piece, lease) in lease.into_pieces().into_iter().enumerate() {
                 let lent = Lent::piece(lease);
                 queued.push(read(Some(piece), extents[piece], lent, &group, Some(spare), cancel));
@@ -167,6 +181,9 @@ impl Landing for ReadLanding {
     }
 
     fn landed(mut self: Box<Self>, result: Result<(), ReadError>) {
+        if result.is_ok() {
+            self.group.bytes.fetch_add(self.extent.len(), Ordering::Relaxed);
+        }
         match (result, &mut self.lent) {
             (Err(source), _) => self.fail(source),
             (Ok(()), Some(Lent::Apart(buffer, _, pieces))) => {
@@ -207,8 +224,9 @@ impl ReadLanding {
         let group = &self.group;
         if group.outstanding.fetch_sub(1, Ordering::AcqRel) == 1 {
             let fault = group.fault.lock().take();
+            let bytes = group.bytes.load(Ordering::Relaxed);
             // A provider that is gone no longer waits.
-            let _ = group.done.send(Landed { index: group.index, fault });
+            let _ = group.done.send(Landed { owner: group.owner, fault, bytes });
         }
     }
 }

@@ -12,6 +12,11 @@
 //! resident is read once, with its neighbours, into memory outside of the pool. When a prompt ends,
 //! its most used experts are copied into slots ([`PassHints`]).
 //!
+//! What a forecaster expects is read ahead ([`Speculation`]): a slot is reserved and its reads are
+//! queued behind every demand. When the layer asks, what is there is adopted without a copy, what
+//! is under way is joined, and what nobody asked for is given up; a speculative read that fails is
+//! read again on demand. [`LookaheadMetrics`] says what it was good for.
+//!
 //! It knows no model and no text: [`RecordIndex`] says where a record's pieces lie.
 //!
 //! # Example
@@ -32,23 +37,29 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod builder;
 mod error;
 mod index;
 mod landing;
+mod lookahead;
 mod metrics;
 mod prompt;
 mod provider;
 mod route;
 mod runs;
 mod sinks;
+mod speculation;
 mod sweep;
 mod sync;
+mod tickets;
 
 pub use builder::StreamingBuilder;
 pub use error::ExpertsError;
 pub use index::RecordIndex;
+pub use lookahead::{LayerLookahead, LookaheadMetrics};
 pub use metrics::ExpertMetrics;
 pub use prompt::{PassHints, PromptPass};
 pub use provider::StreamingExperts;
 pub use sweep::{PrefillSweep, SweepOptionError};
+pub use tickets::Speculation;

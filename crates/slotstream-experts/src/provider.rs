@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use slotstream_cache::{Abort, Claim, Ensured, Found, SlotPool};
-use slotstream_candle::{CandleContext, Error, ExpertProvider, Ops, SlotArena, SlotRows};
+use slotstream_candle::{Error, ExpertProvider, Ops, SlotArena, SlotRows};
 use slotstream_core::{
     CancelToken, EventSink, ExpertIdx, ExpertKey, Extent, Forecaster, Geometry, LayerIdx, Outcome,
     PIECE_ORDER, Phase, Prediction, Probe, ProbeResults, ReadClass, ReadQueue, RecordLayout,
@@ -14,13 +14,14 @@ use slotstream_core::{
 };
 
 use crate::builder::StreamingBuilder;
-use crate::landing::{Landed, PieceFault, Place, Spare, jobs};
+use crate::landing::{Landed, Owner, PieceFault, Place, Spare, jobs};
 use crate::prompt::{PassHints, Prompts};
 use crate::route::Grouped;
 use crate::sinks::Sinks;
+use crate::speculation::{Ahead, LateRead};
 use crate::sweep::{Staging, Sweep};
 use crate::sync::{Receiver, Sender, TryRecvError};
-use crate::{ExpertMetrics, ExpertsError, RecordIndex};
+use crate::{ExpertMetrics, ExpertsError, LookaheadMetrics, RecordIndex};
 
 /// Streams experts: joins a slot pool, slot memory, a read queue and a forecaster into an
 /// [`ExpertProvider`].
@@ -42,6 +43,8 @@ pub struct StreamingExperts {
     pub(crate) grouped: Grouped,
     pub(crate) ensured: Ensured,
     pub(crate) predictions: Vec<Prediction>,
+    /// What is read before it is demanded.
+    pub(crate) ahead: Ahead,
     pub(crate) prompts: Prompts,
     /// Of the running pass, or of the next one.
     pub(crate) hints: PassHints,
@@ -62,6 +65,8 @@ pub(crate) struct Call {
     waves: VecDeque<Vec<ExpertIdx>>,
     /// Claims of the running wave; taken when their records land.
     open: Vec<Option<Claim>>,
+    /// Records of the running wave whose speculative reads have not ended.
+    pub(crate) late: Vec<LateRead>,
     pub(crate) cancel: CancelToken,
     /// Where the layer is swept; there are no waves then.
     pub(crate) sweep: Option<Sweep>,
@@ -93,19 +98,43 @@ impl StreamingExperts {
     pub fn reset_counters(&mut self) {
         self.pool.reset_counters();
         self.metrics = ExpertMetrics::default();
+        self.ahead.reset_counters();
         self.sinks.on_outcome(&Outcome::CountersReset);
     }
 
-    /// Empties the pool; also the way out of a poisoned one.
+    /// Empties the pool; also the way out of a poisoned one. Reads that are under way are joined.
     pub fn clear(&mut self) {
         self.end_call();
+        self.join_quietly();
         self.pool.clear();
         self.ensured.clear();
         self.sinks.on_outcome(&Outcome::Cleared);
     }
 
-    /// Tells the forecaster that `session` has ended or gone back.
+    /// Makes pool and slot memory `slots` slots large; what is read ahead is joined and given up.
+    /// Between two passes.
+    ///
+    /// # Errors
+    /// [`ExpertsError::Cache`] when the pool refuses the number, [`ExpertsError::Compute`] when the
+    /// system refuses the memory. The pool is then as it was.
+    pub fn resize(&mut self, slots: usize) -> Result<(), ExpertsError> {
+        self.end_call();
+        self.join_tickets()?;
+        let before = self.pool.slots();
+        self.arena.grow(slots.min(self.pool.geometry().records()))?;
+        let resized = self.pool.resize(slots);
+        self.arena.shrink(self.pool.slots());
+        resized?;
+        if self.pool.slots() != before {
+            self.sinks.on_outcome(&Outcome::Resized { slots: self.pool.slots() });
+        }
+        Ok(())
+    }
+
+    /// Tells the forecaster that `session` has ended or gone back. What is read ahead is joined
+    /// and given up.
     pub fn forget(&mut self, session: SessionId) {
+        self.join_quietly();
         self.forecaster.reset(session);
         self.prompts.forget(session);
     }
@@ -120,6 +149,12 @@ impl StreamingExperts {
     #[must_use]
     pub const fn metrics(&self) -> &ExpertMetrics {
         &self.metrics
+    }
+
+    /// What reading ahead did since the counters were last reset.
+    #[must_use]
+    pub const fn lookahead(&self) -> &LookaheadMetrics {
+        &self.ahead.metrics
     }
 
     /// The forecaster's name.
@@ -148,40 +183,54 @@ impl StreamingExperts {
             self.sinks.on_outcome(&Outcome::Refused { layer });
             return Err(error.into());
         }
+        call.late.clear();
+        let promoted = self.adopt(layer);
+        let Some(call) = &mut self.call else { return Ok(()) };
+        let promoted = promoted.inspect_err(|_| {
+            // The end of the call gives them back.
+            call.open.extend(self.ensured.take_claims().map(Some));
+        })?;
         let mut queued = Vec::new();
-        let mut fault = None;
-        for claim in ensured.take_claims() {
+        let (mut fault, mut read) = (None, 0);
+        for claim in self.ensured.take_claims() {
             if fault.is_none() {
                 let place = place(claim.key(), self.arena.layout(), &*self.index);
                 let lent = place
                     .and_then(|place| Ok((self.arena.lease(claim.slot(), claim.after())?, place)));
                 match lent {
                     Ok((lease, place)) => {
-                        let (index, done) = (call.open.len(), &self.landed.0);
+                        let (owner, done) = (Owner::Call(call.open.len()), &self.landed.0);
                         let (spare, cancel) = (&self.spare, &call.cancel);
-                        jobs(index, lease, &place, done, spare, cancel, &mut queued);
-                        self.outstanding += 1;
+                        jobs(owner, lease, &place, done, spare, cancel, &mut queued);
+                        read += 1;
                     }
                     Err(error) => fault = Some(error),
                 }
             }
             call.open.push(Some(claim));
         }
-        let read = self.outstanding;
+        self.outstanding += read;
         self.metrics.records_read += read as u64;
         self.queue.submit(ReadClass::Demand, queued);
+        // Behind the demand: they have a head start.
+        if !promoted.is_empty() {
+            self.queue.promote(&promoted);
+        }
         // The first claim without memory ends the call; it and the ones after it go back.
         self.withdraw(read)?;
         fault.map_or(Ok(()), Err)
     }
 
-    /// Gives up the open claims from number `first` on, whose reads were never queued.
+    /// Gives up the open claims from number `first` on, whose reads were never queued, and late
+    /// ones whose second read was not.
     fn withdraw(&mut self, first: usize) -> Result<(), ExpertsError> {
-        let open = self.call.as_ref().map_or(0, |call| call.open.len());
-        for at in first..open {
-            let Some(claim) = self.call.as_mut().and_then(|call| call.open[at].take()) else {
-                continue;
-            };
+        let Some(call) = &mut self.call else { return Ok(()) };
+        let mut open: Vec<Claim> =
+            call.open.iter_mut().skip(first).filter_map(Option::take).collect();
+        if self.outstanding == 0 {
+            open.extend(call.late.iter_mut().filter_map(LateRead::take));
+        }
+        for claim in open {
             let (slot, key, origin) = (claim.slot(), claim.key(), claim.origin());
             self.pool.abort(claim, Abort::Withdrawn)?;
             self.sinks.on_outcome(&Outcome::Withdrawn { slot, key, origin });
@@ -189,28 +238,47 @@ impl StreamingExperts {
         Ok(())
     }
 
-    /// Takes the next landed record: waits for it when there is none.
+    /// Takes the next landed record of the running call: waits for it when there is none. What
+    /// was read ahead and has landed meanwhile is noted.
     pub(crate) fn next_landed(&mut self, wait: bool) -> Result<Option<Landed>, ExpertsError> {
-        let gone = ExpertsError::QueueGone { outstanding: self.outstanding };
-        let landed = match self.landed.1.try_recv() {
-            Ok(landed) => landed,
-            Err(TryRecvError::Disconnected) => return Err(gone),
-            Err(TryRecvError::Empty) if !wait => return Ok(None),
-            Err(TryRecvError::Empty) => {
-                let begun = Instant::now();
-                let landed = self.landed.1.recv().map_err(|_| gone)?;
-                self.metrics.wait += begun.elapsed();
-                landed
+        loop {
+            let gone = ExpertsError::QueueGone { outstanding: self.outstanding };
+            let landed = match self.landed.1.try_recv() {
+                Ok(landed) => landed,
+                Err(TryRecvError::Disconnected) => return Err(gone),
+                Err(TryRecvError::Empty) if !wait => return Ok(None),
+                Err(TryRecvError::Empty) => {
+                    let begun = Instant::now();
+                    let landed = self.landed.1.recv().map_err(|_| gone)?;
+                    self.metrics.wait += begun.elapsed();
+                    landed
+                }
+            };
+            match landed.owner {
+                Owner::Ticket(id) if !self.is_late(id) => {
+                    self.ahead.tickets.landed(id, landed.fault.is_some(), landed.bytes);
+                }
+                _ => {
+                    self.outstanding -= 1;
+                    return Ok(Some(landed));
+                }
             }
-        };
-        self.outstanding -= 1;
-        Ok(Some(landed))
+        }
     }
 
-    /// Publishes or aborts the claim of a landed record; gives the record when it is there.
-    fn settle(&mut self, landed: Landed) -> Result<Settled, ExpertsError> {
-        let call = self.call.as_mut();
-        let claim = call.and_then(|call| call.open.get_mut(landed.index)).and_then(Option::take);
+    /// Publishes or aborts the claim of a landed record; gives the record when it is there, and
+    /// nothing where it is read once more.
+    fn settle(&mut self, landed: Landed) -> Result<Option<Settled>, ExpertsError> {
+        let claim = match landed.owner {
+            Owner::Call(index) => {
+                let call = self.call.as_mut();
+                call.and_then(|call| call.open.get_mut(index)).and_then(Option::take)
+            }
+            Owner::Ticket(id) => match self.settle_late(id, landed.fault.as_ref())? {
+                None => return Ok(None),
+                claim => claim,
+            },
+        };
         let Some(claim) = claim else {
             return Err(ExpertsError::Order { called: "landed", when: "twice for one record" });
         };
@@ -218,12 +286,12 @@ impl StreamingExperts {
         match landed.fault {
             None => {
                 self.pool.publish(claim)?;
-                Ok(Ok((key.expert(), slot)))
+                Ok(Some(Ok((key.expert(), slot))))
             }
             Some(fault) => {
                 self.pool.abort(claim, Abort::ReadFailed)?;
                 self.sinks.on_outcome(&Outcome::Failed { slot, key, origin });
-                Ok(Err((key, fault)))
+                Ok(Some(Err((key, fault))))
             }
         }
     }
@@ -254,7 +322,7 @@ impl StreamingExperts {
     /// Runs one wave: first what is resident, then each record as it lands.
     fn run_wave(&mut self, x: &Tensor, out: &Tensor) -> Result<(), ExpertsError> {
         let resident: Vec<_> = (self.ensured.entries().iter())
-            .filter(|entry| entry.found != Found::Miss)
+            .filter(|entry| entry.found != Found::Miss && !self.is_awaited(entry.slot))
             .map(|entry| (entry.expert, entry.slot))
             .collect();
         self.run(&self.arena, &resident, x, out)?;
@@ -268,12 +336,13 @@ impl StreamingExperts {
             {
                 wait = false;
                 match self.settle(landed)? {
-                    Ok(record) => ready.push(record),
+                    None => {}
+                    Some(Ok(record)) => ready.push(record),
                     // The error of the lowest record, whatever landed first.
-                    Err(fault) if first.as_ref().is_none_or(|(key, _)| fault.0 < *key) => {
+                    Some(Err(fault)) if first.as_ref().is_none_or(|(key, _)| fault.0 < *key) => {
                         first = Some(fault);
                     }
-                    Err(_) => {}
+                    Some(Err(_)) => {}
                 }
             }
             if first.is_none() {
@@ -302,8 +371,10 @@ impl StreamingExperts {
     /// Ends the running call, if there is one: its queued reads are cancelled, running ones
     /// joined. Once a call was computed, none are left.
     fn end_call(&mut self) {
+        let ended = self.call.as_ref().map(|call| call.layer);
         if let Some(call) = &self.call {
             call.cancel.cancel();
+            call.late.iter().for_each(LateRead::cancel);
         }
         while self.outstanding > 0 {
             let Ok(Some(landed)) = self.next_landed(true) else { break };
@@ -323,6 +394,16 @@ impl StreamingExperts {
             let (layer, waves) = (call.layer, call.waves.len());
             self.sinks.on_outcome(&Outcome::Ended { layer, waves });
         }
+        if let Some(layer) = ended {
+            self.expire(layer);
+        }
+    }
+
+    /// Joins what is read ahead where an error is nobody's.
+    fn join_quietly(&mut self) {
+        if let Err(error) = self.join_tickets() {
+            tracing::debug!(%error, "tickets that were joined");
+        }
     }
 
     fn try_demand(&mut self, routing: &Routing<'_>) -> Result<(), ExpertsError> {
@@ -330,6 +411,7 @@ impl StreamingExperts {
             let when = "before the previous layer was computed";
             return Err(ExpertsError::Order { called: "demand", when });
         }
+        self.prepare_demand(routing)?;
         self.pool.routing(routing)?;
         self.sinks.on_routing(routing);
         self.forecaster.observe(routing);
@@ -337,6 +419,7 @@ impl StreamingExperts {
         let swept = routing.phase() != Phase::Decode && self.staging.as_ref().is_some_and(sweeps);
         // A sweep goes by number, as waves do.
         self.grouped.group(routing, if swept { 0 } else { self.pool.capacity() });
+        self.count_demand(routing.layer());
         self.count_prompt(routing);
         if swept {
             self.call = Some(Call::new(routing, VecDeque::new()));
@@ -367,28 +450,22 @@ impl StreamingExperts {
             return Err(ExpertsError::Order { called: "compute", when: "without a demand" });
         };
         let hidden = self.arena.layout().shape().hidden();
-        let out = Tensor::zeros((call.rows * call.top_k, hidden), DType::F32, x.device());
-        let out = out.within("experts")?;
+        let out = self.ops.scratch((call.rows * call.top_k, hidden))?;
         if call.sweep.is_some() {
             self.run_sweep(x, &out)?;
-            return Ok(self.ops.rank_sum(&out, weights)?);
-        }
-        loop {
-            self.run_wave(x, &out)?;
-            if self.call.as_ref().is_none_or(|call| call.waves.is_empty()) {
-                break;
+        } else {
+            loop {
+                self.run_wave(x, &out)?;
+                if self.call.as_ref().is_none_or(|call| call.waves.is_empty()) {
+                    break;
+                }
+                self.start_wave()?;
             }
-            self.start_wave()?;
         }
-        Ok(self.ops.rank_sum(&out, weights)?)
+        let sum = self.ops.rank_sum(&out, weights)?;
+        self.ops.recycle(out);
+        Ok(sum)
     }
-}
-
-/// Whether a prediction says something that could come true.
-fn is_lawful(geometry: &Geometry, prediction: &Prediction) -> bool {
-    geometry.index(prediction.key).is_some()
-        && prediction.needed_by.layer == prediction.key.layer()
-        && (0.0..=1.0).contains(&prediction.confidence)
 }
 
 impl Call {
@@ -400,6 +477,7 @@ impl Call {
             top_k: routing.top_k(),
             waves,
             open: Vec::new(),
+            late: Vec::new(),
             cancel: CancelToken::new(),
             sweep: None,
         }
@@ -430,6 +508,7 @@ pub(crate) fn place(
 impl ExpertProvider for StreamingExperts {
     fn begin_pass(&mut self, step: &Step<'_>) -> Result<(), Error> {
         self.end_call();
+        self.begin_ahead(step)?;
         if self.hints.prompt.is_some_and(|prompt| prompt.first) {
             self.prompts.forget(step.session);
         }
@@ -439,7 +518,9 @@ impl ExpertProvider for StreamingExperts {
     }
 
     fn probes(&mut self, at: Tap, want: &mut Vec<Probe>) {
-        self.forecaster.probes(at, want);
+        if self.ahead.asks() {
+            self.forecaster.probes(at, want);
+        }
     }
 
     fn demand(&mut self, routing: &Routing<'_>) -> Result<(), Error> {
@@ -447,30 +528,20 @@ impl ExpertProvider for StreamingExperts {
     }
 
     fn predict(&mut self, at: Tap, results: &ProbeResults<'_>) {
-        self.predictions.clear();
-        self.forecaster.predict(at, results, &mut self.predictions);
-        let told = self.predictions.len();
-        let geometry = *self.pool.geometry();
-        self.predictions.retain(|prediction| is_lawful(&geometry, prediction));
-        self.metrics.predictions += told as u64;
-        self.metrics.predictions_dropped += (told - self.predictions.len()) as u64;
-        if self.predictions.is_empty() {
-            return;
-        }
-        match self.pool.forecast(&self.predictions) {
-            Ok(()) => self.sinks.on_forecast(at, &self.predictions),
-            Err(error) => tracing::debug!(%error, "a forecast that the pool was not told of"),
-        }
+        self.forecast(at, results);
     }
 
     fn compute(&mut self, x: &Tensor, weights: &Tensor) -> Result<Tensor, Error> {
+        let waited = self.metrics.wait;
         let result = self.try_compute(x, weights);
+        self.count_wait(self.metrics.wait.saturating_sub(waited));
         self.end_call();
         Ok(result?)
     }
 
     fn end_pass(&mut self) {
         self.end_call();
+        self.end_ahead();
         self.hints = PassHints::new();
     }
 }
@@ -478,5 +549,6 @@ impl ExpertProvider for StreamingExperts {
 impl Drop for StreamingExperts {
     fn drop(&mut self) {
         self.end_call();
+        self.join_quietly();
     }
 }

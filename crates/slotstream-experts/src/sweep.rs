@@ -14,7 +14,7 @@ use slotstream_core::{
 };
 
 use crate::ExpertsError;
-use crate::landing::{Group, Landed, Lent, PieceFault, Place, Spare, read};
+use crate::landing::{Group, Landed, Lent, Owner, PieceFault, Place, Spare, read};
 use crate::prompt::Prompts;
 use crate::provider::{StreamingExperts, place};
 use crate::runs::{Run, longest_pieces, runs};
@@ -203,7 +203,7 @@ impl StreamingExperts {
         let bytes = |run: &Run| run.extent().len();
         let longest = runs.iter().map(bytes).max().unwrap_or(0);
         sweep.queued.push((runs.len() as u64, runs.iter().map(bytes).sum(), longest));
-        let group = Group::new(number, runs.len(), &self.landed.0);
+        let group = Group::new(Owner::Call(number), runs.len(), &self.landed.0);
         let jobs = runs.iter().zip(lent).enumerate().map(|(at, (run, lent))| {
             read(Some(at), *run.extent(), lent, &group, Some(&staging.spare), &call.cancel)
         });
@@ -267,10 +267,11 @@ impl StreamingExperts {
 
     /// Notes that a block has landed.
     fn settle_block(&mut self, landed: Landed) {
+        let Owner::Call(number) = landed.owner else { return };
         if let Some(sweep) = self.call.as_mut().and_then(|call| call.sweep.as_mut()) {
-            let known = sweep.landed.len().max(landed.index + 1);
+            let known = sweep.landed.len().max(number + 1);
             sweep.landed.resize_with(known, || None);
-            sweep.landed[landed.index] = Some(landed.fault);
+            sweep.landed[number] = Some(landed.fault);
         }
     }
 

@@ -10,7 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use slotstream_core::{Extent, Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader};
+use slotstream_core::{
+    CancelToken, Extent, Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader,
+};
 
 use self::backlog::{Backlog, Next};
 use self::busy::BusyClock;
@@ -27,7 +29,8 @@ use crate::sync::{AtomicU64, Builder, Condvar, JoinHandle, Mutex, Ordering, curr
 /// guesses. So up to `lanes * batch_depth` reads are in flight. A job's read begins when a lane
 /// takes it, and its landing is called as soon as its own read has ended.
 ///
-/// Two first-in-first-out classes: no speculative job begins while a demand is queued. Each job
+/// Two first-in-first-out classes: no speculative job begins while a demand is queued.
+/// [`promote`](ReadQueue::promote) turns speculation into demand. Each job
 /// ends with exactly one call of its landing on a lane's thread:
 /// - `Ok` or the reader's error after its read;
 /// - [`ReadError::Cancelled`] when its token was set before its read began;
@@ -162,6 +165,12 @@ impl ReadQueue for LaneQueue {
         for _ in 0..wake {
             self.shared.work.notify_one();
         }
+    }
+
+    fn promote(&self, tokens: &[CancelToken]) {
+        let wanted = |job: &Job| tokens.iter().any(|token| job.has_token(token));
+        // Lanes that sleep have nothing to do in either class: nobody is woken.
+        self.shared.inner.lock().backlog.promote(wanted);
     }
 
     fn counters(&self) -> ReadCounters {

@@ -4,7 +4,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Arithmetic {
-    /// Activations and sums in f32.
+    /// Activations and sums with the precision of f32.
     #[default]
     Exact,
     /// Activations rounded to signed bytes with a scale for each group, for 4-bit weights: faster

@@ -147,9 +147,9 @@ impl<'a> AffineMatrix<'a> {
 }
 
 impl<'a> AffineMatrix<'a> {
-    /// bf16 biases of a row and of all rows after it.
-    pub(crate) fn biases_from(&self, row: usize) -> &'a [u8] {
-        &self.biases[row * 2 * self.format.row_groups(self.cols)..]
+    /// Packed words, bf16 scales and biases of all rows.
+    pub(crate) fn arrays(&self) -> (&'a [u8], &'a [u8], &'a [u8]) {
+        (self.weight, self.scales, self.biases)
     }
 }
 
@@ -181,6 +181,11 @@ impl<'a> Bf16Matrix<'a> {
     #[must_use]
     pub const fn cols(&self) -> usize {
         self.cols
+    }
+
+    /// All rows.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// One row.

@@ -1,5 +1,6 @@
 //! Requests and joins.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,9 @@ use slotstream_core::{ReadClass, ReadQueue};
 use crate::cache::RowCache;
 use crate::index::RowIndex;
 use crate::{NgramError, NgramHasher, NgramTable, NgramTicket};
+
+/// Most requests ahead of their passes that are kept: sessions take turns.
+const AHEAD: usize = 4;
 
 /// The table of one layer: hashes, reads, caches and dequantizes its rows.
 ///
@@ -22,6 +26,8 @@ pub struct NgramStore {
     metrics: NgramMetrics,
     /// Row ids of the pass being requested; kept for its memory.
     ids: Vec<u64>,
+    /// Requests that no pass has asked for yet, by their row ids.
+    ahead: VecDeque<(Vec<u64>, NgramTicket)>,
 }
 
 /// What a store has done since it was made.
@@ -92,7 +98,7 @@ impl NgramStore {
         let cache_rows = usize::try_from(table.rows()).map_or(cache_rows, |n| cache_rows.min(n));
         let cache = RowCache::new(cache_rows, table.row_len())?;
         let (table, metrics) = (Arc::new(table), NgramMetrics::default());
-        Ok(Self { hasher, table, cache, queue, metrics, ids: Vec::new() })
+        Ok(Self { hasher, table, cache, queue, metrics, ids: Vec::new(), ahead: VecDeque::new() })
     }
 
     /// Bytes of a cache of `cache_rows` rows of `row_len` bytes: 100 bytes of a real row, 13 of
@@ -150,14 +156,45 @@ impl NgramStore {
         &self.metrics
     }
 
+    /// Starts to bring the rows that a later [`request`](Self::request) of the same tokens will
+    /// ask for: they may be there when it comes. Counted when they are asked for. The last four
+    /// are kept; rows that nobody asks for are read for nothing.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub fn request_ahead(&mut self, context: &[u32], tokens: &[u32]) -> Result<(), NgramError> {
+        let ticket = self.start(context, tokens)?;
+        if self.ahead.len() == AHEAD {
+            self.ahead.pop_front();
+        }
+        self.ahead.push_back((self.ids.clone(), ticket));
+        Ok(())
+    }
+
     /// Starts to bring the rows of `tokens`, which follow `context` in their sequence (see
     /// [`NgramHasher::rows_for`]). Rows that are not in the cache are read once each, as one
-    /// batch of demand reads. Does not wait.
+    /// batch of demand reads; none where the same rows were requested ahead. Does not wait.
     ///
     /// # Errors
     /// [`NgramError::PassLength`] for a pass of 2^32 - 1 rows or more, or one for whose ids there
     /// is no memory. A failed read is reported by [`Self::join`].
     pub fn request(&mut self, context: &[u32], tokens: &[u32]) -> Result<NgramTicket, NgramError> {
+        if !self.ahead.is_empty() {
+            self.hasher.rows_for(context, tokens, &mut self.ids);
+            if let Some(i) = self.ahead.iter().position(|(ids, _)| *ids == self.ids)
+                && let Some((_, ticket)) = self.ahead.remove(i)
+            {
+                self.count_request(&ticket, self.ids.len());
+                return Ok(ticket);
+            }
+        }
+        let ticket = self.start(context, tokens)?;
+        self.count_request(&ticket, self.ids.len());
+        Ok(ticket)
+    }
+
+    /// Hashes the tokens and queues the reads of what is not in the cache.
+    fn start(&mut self, context: &[u32], tokens: &[u32]) -> Result<NgramTicket, NgramError> {
         let (heads, tokens_len) = (self.hasher.heads(), tokens.len());
         let too_long = || NgramError::PassLength { tokens: tokens_len, heads };
         let requested = tokens_len.checked_mul(heads).ok_or_else(too_long)?;
@@ -178,7 +215,6 @@ impl NgramStore {
             None => false,
         };
         let (ticket, jobs) = NgramTicket::new(&self.table, tokens_len, places, rows, cached)?;
-        self.count_request(&ticket, requested);
         if !jobs.is_empty() {
             self.queue.submit(ReadClass::Demand, jobs);
         }

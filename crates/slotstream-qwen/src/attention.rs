@@ -82,9 +82,11 @@ impl IndexedAttention {
         let queries = ops.norm_rope(&q_gate, q_layout, &self.q_norm, eps, &self.rope, position)?;
         let k_layout = HeadLayout { offset: 0, stride: dim, heads: kv_heads, dim };
         let k = ops.affine_matmul(x, &self.k)?;
-        let k = ops.norm_rope(&k, k_layout, &self.k_norm, eps, &self.rope, position)?;
-        state.keys.append(&k)?;
-        state.values.append(&ops.affine_matmul(x, &self.v)?)?;
+        let rotated = ops.norm_rope(&k, k_layout, &self.k_norm, eps, &self.rope, position)?;
+        state.keys.append(&rotated)?;
+        let v = ops.affine_matmul(x, &self.v)?;
+        state.values.append(&v)?;
+        [k, rotated, v].into_iter().for_each(|done| ops.recycle(done));
         let selection = self.select(ops, x, state.blocks, state.raw, position)?;
         let y = ops.indexed_attention(&AttentionInputs {
             queries: &queries,
@@ -97,7 +99,9 @@ impl IndexedAttention {
             selection: selection.as_ref(),
             position,
         })?;
-        Ok((ops.affine_matmul(&y, &self.o)?, selection))
+        let out = ops.affine_matmul(&y, &self.o)?;
+        [q_gate, queries, y].into_iter().for_each(|done| ops.recycle(done));
+        Ok((out, selection))
     }
 
     /// Finishes the blocks that the pass completes and chooses blocks for its queries; `None`
@@ -122,16 +126,21 @@ impl IndexedAttention {
             let own =
                 seen.narrow(0, first, ratio).and_then(|t| t.contiguous()).within("indexer")?;
             let at = (block * ratio) as u64;
-            blocks.append(&ops.block_key(&own, &self.index_k_norm, self.eps, &self.rope, at)?)?;
+            let key = ops.block_key(&own, &self.index_k_norm, self.eps, &self.rope, at)?;
+            blocks.append(&key)?;
+            ops.recycle(key);
         }
         raw.push(&keys)?;
         if visible <= self.budget_blocks {
+            ops.recycle(qk);
             return Ok(None);
         }
         let layout = HeadLayout { offset: 0, stride: dim, heads, dim };
         let queries =
             ops.norm_rope(&qk, layout, &self.index_q_norm, self.eps, &self.rope, position)?;
         let shape = BlockShape { heads, ratio, budget_blocks: self.budget_blocks };
-        ops.block_select(&queries, blocks, shape, position).map(Some)
+        let selection = ops.block_select(&queries, blocks, shape, position)?;
+        [qk, queries].into_iter().for_each(|done| ops.recycle(done));
+        Ok(Some(selection))
     }
 }

@@ -60,13 +60,12 @@ impl DeltaNet {
         let raw = ops.affine_matmul(x, &self.qkv)?;
         let qkv = ops.conv_silu(&window.with(&raw)?, &self.conv, 1)?;
         window.push(&raw)?;
-        let inputs = DeltaInputs {
-            qkv: &qkv,
-            a: &ops.bf16_matmul(x, &self.a)?,
-            b: &ops.bf16_matmul(x, &self.b)?,
-            z: &ops.affine_matmul(x, &self.z)?,
-        };
+        let (a, b) = (ops.bf16_matmul(x, &self.a)?, ops.bf16_matmul(x, &self.b)?);
+        let z = ops.affine_matmul(x, &self.z)?;
+        let inputs = DeltaInputs { qkv: &qkv, a: &a, b: &b, z: &z };
         let y = ops.gated_delta(&inputs, &self.small, recurrent, record)?;
-        ops.affine_matmul(&y, &self.out)
+        let out = ops.affine_matmul(&y, &self.out)?;
+        [raw, qkv, a, b, z, y].into_iter().for_each(|done| ops.recycle(done));
+        Ok(out)
     }
 }

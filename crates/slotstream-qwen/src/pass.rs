@@ -38,11 +38,18 @@ pub struct Pass<'a> {
     observer: Option<&'a dyn Observer>,
 }
 
-/// Looks at the inside of a pass: for tests, dumps and research. Changes nothing.
+/// Looks at the inside of a pass: for tests, dumps and research. Changes nothing. Tensors are lent
+/// for the call: their memory is used again.
 pub trait Observer: fmt::Debug {
     /// The residual streams after a layer, `[m, hc_count * hidden_size]`.
     fn on_streams(&self, layer: LayerIdx, streams: &Tensor) {
         let _ = (layer, streams);
+    }
+
+    /// What an n-gram (PLE) layer adds to the streams, `[m, hc_count * hidden_size]`: in the pass
+    /// itself, or on a copy for a probe at this tap.
+    fn on_injection(&self, layer: LayerIdx, at: Option<Tap>, added: &Tensor) {
+        let _ = (layer, at, added);
     }
 
     /// The blocks that the indexer of a layer chose, `[m, budget]` u32 ascending and padded with
@@ -248,10 +255,11 @@ impl Run<'_, '_> {
     ) -> Result<PassOutput, QwenError> {
         let (ops, step) = (self.ops, self.pass.step);
         let embedded = ops.embed_rows(&self.model.embed, step.tokens);
+        let embedded = embedded.map_err(QwenError::layer(0))?;
         let streams = self.model.config.hc_count;
-        let h = embedded
-            .and_then(|e| e.repeat((1, streams)).and_then(|t| t.contiguous()).within("embed"))
-            .map_err(QwenError::layer(0))?;
+        let h = embedded.repeat((1, streams)).and_then(|t| t.contiguous()).within("embed");
+        let h = h.map_err(QwenError::layer(0))?;
+        ops.recycle(embedded);
         let rings = state.open_rings(step.tokens.len()).map_err(QwenError::layer(0))?;
         for (index, layer) in self.model.layers.iter().enumerate() {
             if self.pass.cancel.is_some_and(CancelToken::is_cancelled) {
@@ -283,13 +291,18 @@ impl Run<'_, '_> {
             let window = state.ple.as_mut().ok_or(QwenError::NgramStore { model: true })?;
             let (added, conv) = ple.output(ops, h, embedding, window).map_err(&failed)?;
             window.push(&conv).map_err(&failed)?;
-            add_in_place(ops, h, &added).map_err(&failed)?;
+            if let Some(observer) = self.pass.observer {
+                observer.on_injection(layer_idx(index), None, &added);
+            }
+            ops.add(h, &added).map_err(&failed)?;
+            [added, conv].into_iter().for_each(|done| ops.recycle(done));
         }
         let (x, inject) = mix(ops, h, &layer.attn_mixer).map_err(&failed)?;
         let y = self
             .block(index, &layer.block, &x, &mut state.layers[index], rings)
             .map_err(&failed)?;
         ops.hc_inject(h, &inject, &y).map_err(&failed)?;
+        [x, inject, y].into_iter().for_each(|done| ops.recycle(done));
         let after = self.probe(Tap::AfterAttention(layer_idx(index)), h, state, experts)?;
         let (x, inject) = mix(ops, h, &layer.mlp_mixer).map_err(&failed)?;
         // While a device is waited for, else while the experts are.
@@ -298,9 +311,10 @@ impl Run<'_, '_> {
         let mut meanwhile = || share().map(|y| shared = Some(y));
         let weights = self.route(index, layer, &x, [before, after], experts, &mut meanwhile)?;
         let shared = shared.map_or_else(share, Ok).map_err(&failed)?;
-        let routed = experts.compute(&x, &weights).map_err(&failed)?;
-        let y = (routed + shared).within("moe").map_err(&failed)?;
-        ops.hc_inject(h, &inject, &y).map_err(&failed)?;
+        let y = experts.compute(&x, &weights).map_err(&failed)?;
+        ops.add(&shared, &y).map_err(&failed)?;
+        ops.hc_inject(h, &inject, &shared).map_err(&failed)?;
+        [x, inject, y, shared, weights].into_iter().for_each(|done| ops.recycle(done));
         if let Some(observer) = self.pass.observer {
             observer.on_streams(layer_idx(index), h);
         }
@@ -326,6 +340,7 @@ impl Run<'_, '_> {
                 if let Some(observer) = self.pass.observer {
                     observer.on_selection(layer_idx(index), selection.as_ref());
                 }
+                selection.into_iter().for_each(|done| self.ops.recycle(done));
                 Ok(y)
             }
             (_, _) => Err(Error::provider(
@@ -355,14 +370,15 @@ impl Run<'_, '_> {
         let mut floats = vec![&weights, &logits];
         floats.extend(probed.iter().flat_map(Probed::tensors));
         let read = ops.read_back_while(&ids, &floats, meanwhile);
-        let (ids, floats) = read.map_err(&failed)?;
+        let (chosen, floats) = read.map_err(&failed)?;
+        [ids, logits].into_iter().for_each(|done| ops.recycle(done));
         if let Some(i) = floats[1].iter().position(|v| !v.is_finite()) {
             let row = i / self.model.config.num_experts;
             let position = step.position + row as u64;
             let (pass, value) = (step.pass, floats[1][i]);
             return Err(QwenError::NotFinite { layer: layer_no, pass, position, value });
         }
-        let ids: Vec<ExpertIdx> = ids.iter().map(|id| ExpertIdx::new(*id as u16)).collect();
+        let ids: Vec<ExpertIdx> = chosen.iter().map(|id| ExpertIdx::new(*id as u16)).collect();
         let routing =
             Routing::new(&step, layer_no, top_k, &ids, &floats[0]).with_logits(&floats[1]);
         experts.demand(&routing).map_err(&failed)?;
@@ -450,7 +466,11 @@ impl Run<'_, '_> {
         let embedding = self.embedding.join(model, rows)?;
         let failed = QwenError::layer(*layer);
         let (added, _) = ple.output(self.ops, h, embedding, window).map_err(&failed)?;
-        Ok(Some((h + added).within("probe").map_err(&failed)?))
+        if let Some(observer) = self.pass.observer {
+            observer.on_injection(layer_idx(*layer), Some(at), &added);
+        }
+        self.ops.add(&added, h).map_err(&failed)?;
+        Ok(Some(added))
     }
 
     fn output(&self, h: &Tensor) -> Result<PassOutput, QwenError> {
@@ -466,7 +486,9 @@ impl Run<'_, '_> {
             None => None,
             Some(h) => {
                 let (z, _) = self.ops.hc_mix(&h, &model.mixer).map_err(&failed)?;
-                Some(self.ops.affine_matmul(&z, &model.head).map_err(&failed)?)
+                let logits = self.ops.affine_matmul(&z, &model.head).map_err(&failed)?;
+                self.ops.recycle(z);
+                Some(logits)
             }
         };
         let streams = if self.pass.streams.is_empty() {
@@ -491,11 +513,4 @@ fn mix(
         Error::provider(slotstream_core::ErrorKind::Bug, "a layer's mixer without write gates")
     })?;
     Ok((mixed, inject))
-}
-
-/// `h += added`, in the memory that `h` already has.
-fn add_in_place(ops: &dyn Ops, h: &Tensor, added: &Tensor) -> Result<(), Error> {
-    let rows = h.dim(0).within("add")?;
-    let one = Tensor::ones((rows, 1), DType::F32, h.device()).within("add")?;
-    ops.hc_inject(h, &one, added)
 }

@@ -1,7 +1,7 @@
 //! The n-gram embedding's injection (PLE, spec section 6).
 
 use candle_core::Tensor;
-use slotstream_candle::{AffineWeight, CandleContext, Error, Ops, PleGateWeight};
+use slotstream_candle::{AffineWeight, Error, Ops, PleGateWeight};
 
 use crate::QwenError;
 use crate::load::Loader;
@@ -52,6 +52,8 @@ impl Ple {
         let value = ops.affine_matmul(embedding, &self.value)?;
         let (gated, normed) = ops.ple_gate(h, &key, &value, &self.gate)?;
         let conv = ops.conv_silu(&window.with(&normed)?, &self.conv, self.dilation)?;
-        Ok(((gated + conv).within("ple")?, normed))
+        ops.add(&gated, &conv)?;
+        [key, value, conv].into_iter().for_each(|done| ops.recycle(done));
+        Ok((gated, normed))
     }
 }

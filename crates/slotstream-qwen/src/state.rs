@@ -1,7 +1,7 @@
 //! What a sequence carries from token to token.
 
-use candle_core::{DType, Device, Tensor};
-use slotstream_candle::{CandleContext, Error, PagedTensor};
+use candle_core::{Device, Tensor};
+use slotstream_candle::{CandleContext, Error, PagedTensor, zeros};
 use slotstream_checkpoint::{LayerType, TextConfig};
 
 use crate::QwenError;
@@ -298,9 +298,9 @@ impl LayerState {
         match kind {
             LayerType::LinearAttention => {
                 let [heads, key, value] = delta_dims(config);
-                let zeros = |n: usize| Tensor::zeros((n, heads, key, value), DType::F32, device);
-                let recurrent = zeros(1).and_then(|t| t.squeeze(0)).within("state")?;
-                let ring = (rollback > 0).then(|| zeros(rollback).within("state")).transpose()?;
+                let recurrent = zeros(&[heads, key, value], device)?;
+                let ring = (rollback > 0).then(|| zeros(&[rollback, heads, key, value], device));
+                let ring = ring.transpose()?;
                 let need = config.linear_conv_kernel_dim - 1;
                 let conv = Window::new(need, rollback, conv_channels(config), device)?;
                 Ok(Self::Delta { conv, recurrent, ring })

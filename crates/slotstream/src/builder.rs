@@ -12,9 +12,10 @@ use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
     CancelToken, EventSink, EvictionPolicy, Forecaster, NoForecast, ReadQueue, RecordReader,
 };
-use slotstream_experts::{PrefillSweep, StreamingExperts};
+use slotstream_experts::{PrefillSweep, Speculation, StreamingExperts};
 use slotstream_io::{Checked, ChecksumTable, DirectOptions, LaneQueue, ReaderChoice, ReaderKind};
 use slotstream_kernels::{Arithmetic, Cpu};
+use slotstream_lookahead::{ForecastFiles, NoFiles, parse_forecaster_with};
 use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
@@ -22,6 +23,7 @@ use crate::container::{checksums, packed_table};
 use crate::engine::{Inner, Runtime, next_number};
 use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
+use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
 use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing, machine};
@@ -51,6 +53,9 @@ pub struct EngineBuilder {
     sizing: Sizing,
     policy: Box<dyn EvictionPolicy>,
     forecaster: Box<dyn Forecaster>,
+    lookahead: Option<String>,
+    forecast_files: Box<dyn ForecastFiles>,
+    speculation: Speculation,
     sinks: Vec<Box<dyn EventSink>>,
     reader: Source,
     mirrors: Vec<PathBuf>,
@@ -83,6 +88,9 @@ impl std::fmt::Debug for EngineBuilder {
     }
 }
 
+/// What a plan counts beside the checkpoint: container, checksums and forecaster.
+type Given<'a> = (Option<&'a Container>, Option<&'a ChecksumTable>, &'a dyn Forecaster);
+
 /// Longest context when none is asked for.
 const DEFAULT_CONTEXT: usize = 4096;
 /// Most rows of a prefill pass when nothing else is asked for: the more there are, the less is read.
@@ -98,6 +106,9 @@ impl EngineBuilder {
             sizing: Sizing::Auto,
             policy: slotstream_cache::default_policy(),
             forecaster: Box::new(NoForecast),
+            lookahead: None,
+            forecast_files: Box::new(NoFiles),
+            speculation: Speculation::default(),
             sinks: Vec::new(),
             reader: Source::Kind(ReaderKind::Auto),
             mirrors: Vec::new(),
@@ -134,11 +145,37 @@ impl EngineBuilder {
         self
     }
 
-    /// Replaces the forecaster; the default expects nothing. Its predictions are counted; no
-    /// read starts from them yet.
+    /// Replaces the forecaster; the default expects nothing. What it predicts is read ahead, as
+    /// far as [`speculation`](Self::speculation) allows; it is asked in passes that may read
+    /// ahead, and where nothing ever does, in all of them. Changes time, never a token.
     #[must_use]
     pub fn forecaster(mut self, forecaster: Box<dyn Forecaster>) -> Self {
         self.forecaster = forecaster;
+        self.lookahead = None;
+        self
+    }
+
+    /// Replaces the forecaster by the one of this name, such as `attention-tap:threshold=0.1`;
+    /// [`lookahead::forecasters`](crate::lookahead::forecasters) lists them. The name is read when
+    /// the engine is built or planned.
+    #[must_use]
+    pub fn lookahead(mut self, name: impl Into<String>) -> Self {
+        self.lookahead = Some(name.into());
+        self
+    }
+
+    /// Opens the files that a name given to [`lookahead`](Self::lookahead) refers to. Without it
+    /// there are none.
+    #[must_use]
+    pub fn forecast_files(mut self, files: Box<dyn ForecastFiles>) -> Self {
+        self.forecast_files = files;
+        self
+    }
+
+    /// Bounds what is read before it is demanded. Changes time, never a token.
+    #[must_use]
+    pub const fn speculation(mut self, speculation: Speculation) -> Self {
+        self.speculation = speculation;
         self
     }
 
@@ -352,10 +389,26 @@ impl EngineBuilder {
     pub fn plan(&self) -> Result<MemoryPlan, Error> {
         self.check()?;
         let checkpoint = Checkpoint::open(&self.folder)?;
+        let named = self.named_forecaster(&checkpoint)?;
+        let forecaster = named.as_deref().unwrap_or(&*self.forecaster);
         let context = self.context_for(&checkpoint)?;
         let container = self.container.open(&checkpoint)?;
         let checksums = self.checksums(container.as_ref())?;
-        Ok(self.planned(&checkpoint, container.as_ref(), checksums.as_ref(), context)?.0)
+        let given = (container.as_ref(), checksums.as_ref(), forecaster);
+        Ok(self.planned(&checkpoint, given, context)?.0)
+    }
+
+    /// Makes the forecaster that was named, if one was.
+    fn named_forecaster(
+        &self,
+        checkpoint: &Checkpoint,
+    ) -> Result<Option<Box<dyn Forecaster>>, Error> {
+        let geometry = checkpoint.geometry();
+        let (folder, others) = (&*self.folder, &*self.forecast_files);
+        let files = BesideModel { checkpoint, folder, others };
+        let made = self.lookahead.as_ref();
+        let made = made.map(|name| parse_forecaster_with(name, &geometry, &files));
+        Ok(made.transpose()?)
     }
 
     /// What reads are compared with, if they are to be.
@@ -375,8 +428,7 @@ impl EngineBuilder {
     fn planned(
         &self,
         checkpoint: &Checkpoint,
-        container: Option<&Container>,
-        checksums: Option<&ChecksumTable>,
+        (container, checksums, forecaster): Given<'_>,
         context: usize,
     ) -> Result<(MemoryPlan, ReaderChoice), Error> {
         let headers = container.map(|container| [container.experts(), container.ngram()]);
@@ -392,7 +444,9 @@ impl EngineBuilder {
             };
             let table = checksums.map_or(0, ChecksumTable::bytes);
             let reader_bytes = copies.saturating_mul(of_a_copy + table);
-            MemoryPlan::new(checkpoint, &self.request(reader_bytes, checkpoint, context))
+            let mut request = self.request(reader_bytes, checkpoint, context);
+            request.forecaster_bytes = forecaster.planned_bytes(&checkpoint.geometry());
+            MemoryPlan::new(checkpoint, &request)
         };
         let Source::Kind(kind) = self.reader else {
             return Ok((plan(ReaderKind::Auto)?, ReaderKind::Auto.into()));
@@ -423,6 +477,7 @@ impl EngineBuilder {
             available_bytes: machine::available_bytes(),
             reader_bytes,
             policy_bytes: self.policy.planned_bytes(&checkpoint.geometry()),
+            forecaster_bytes: 0,
         }
     }
 
@@ -437,6 +492,9 @@ impl EngineBuilder {
         let begun = Instant::now();
         self.check()?;
         let checkpoint = Arc::new(Checkpoint::open(&self.folder)?);
+        if let Some(named) = self.named_forecaster(&checkpoint)? {
+            self.forecaster = named;
+        }
         let context = self.context_for(&checkpoint)?;
         let chunk = self.chunk_for(context);
         // Before the plan, which counts what the process already holds: a vocabulary of 248,320
@@ -445,8 +503,8 @@ impl EngineBuilder {
         let text = TextParts::load(&self.folder, checkpoint.config().vocab_size)?;
         let container = self.container.open(&checkpoint)?.map(Arc::new);
         let checksums = self.checksums(container.as_deref())?;
-        let (plan, choice) =
-            self.planned(&checkpoint, container.as_deref(), checksums.as_ref(), context)?;
+        let given = (container.as_deref(), checksums.as_ref(), &*self.forecaster);
+        let (plan, choice) = self.planned(&checkpoint, given, context)?;
         let repacked = container.iter().flat_map(|container| container.files());
         let files: Vec<PathBuf> = checkpoint.files().iter().chain(repacked).cloned().collect();
         let Opened { reader, mode, mirror } = match self.reader {
@@ -490,6 +548,7 @@ impl EngineBuilder {
         let mut experts = StreamingExperts::builder(checkpoint.geometry(), layout, plan.slots)
             .with_policy(self.policy)
             .with_forecaster(self.forecaster)
+            .with_speculation(self.speculation)
             .with_sweep(self.sweep);
         for sink in self.sinks {
             experts = experts.with_sink(sink);

@@ -8,7 +8,9 @@ use std::time::Duration;
 use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
-use slotstream_core::{PassId, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId};
+use slotstream_core::{
+    PassId, ReadCounters, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId,
+};
 use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_ngram::NgramStore;
 use slotstream_qwen::QwenModel;
@@ -60,6 +62,9 @@ pub(crate) struct Runtime {
     pub(crate) experts: StreamingExperts,
     pub(crate) ngram: Option<NgramStore>,
     queue: Arc<dyn ReadQueue>,
+    /// What was read until the end of the last pass: rows that are requested between two passes
+    /// are counted with the later one.
+    counted: ReadCounters,
     passes: u64,
     /// Set while a pass runs: found set, an earlier pass ended by a panic.
     busy: bool,
@@ -74,12 +79,12 @@ pub(crate) fn next_number() -> u64 {
 }
 
 impl Runtime {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         experts: StreamingExperts,
         ngram: Option<NgramStore>,
         queue: Arc<dyn ReadQueue>,
     ) -> Self {
-        Self { experts, ngram, queue, passes: 0, busy: false }
+        Self { experts, ngram, counted: queue.counters(), queue, passes: 0, busy: false }
     }
 
     pub(crate) fn next_pass(&mut self) -> PassId {
@@ -91,13 +96,25 @@ impl Runtime {
         self.busy = busy;
     }
 
-    pub(crate) fn read_counters(&self) -> Reading {
+    fn read_counters(&self, queue: ReadCounters) -> Reading {
         Reading {
             pool: *self.experts.pool().counters(),
             experts: *self.experts.metrics(),
+            ahead: self.experts.lookahead().total(),
             ngram: self.ngram.as_ref().map(|store| *store.metrics()),
-            queue: self.queue.counters(),
+            queue,
         }
+    }
+
+    /// The counters at the beginning of a pass.
+    pub(crate) fn before_pass(&self) -> Reading {
+        self.read_counters(self.counted)
+    }
+
+    /// The counters at its end.
+    pub(crate) fn after_pass(&mut self) -> Reading {
+        self.counted = self.queue.counters();
+        self.read_counters(self.counted)
     }
 }
 
@@ -241,6 +258,19 @@ impl Engine {
             let _ = inner.changed.set(Arc::new(error));
         }
         inner.changed.get().map_or(Ok(()), |source| Err(Error::changed(&inner.folder, source)))
+    }
+
+    /// Requests the n-gram rows of `token`, which follows `context`, before its pass begins. Not
+    /// while another session has its turn: nobody waits for this. A failure will show again when
+    /// the pass asks.
+    pub(crate) fn request_ahead(&self, context: &[u32], token: u32) {
+        if let Some(mut runtime) = self.0.runtime.try_lock()
+            && !runtime.busy
+            && let Some(store) = &mut runtime.ngram
+            && let Err(error) = store.request_ahead(context, &[token])
+        {
+            tracing::debug!(%error, "n-gram rows that could not be requested ahead");
+        }
     }
 
     /// Takes the turn of a pass. After a pass that ended by a panic the pool is emptied first, so

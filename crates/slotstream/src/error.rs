@@ -26,6 +26,9 @@ pub enum Error {
     /// The policy's name is not known.
     #[error(transparent)]
     Policy(slotstream_cache::PolicyNameError),
+    /// The forecaster's name is not known, or its file cannot be used.
+    #[error(transparent)]
+    Lookahead(slotstream_lookahead::LookaheadError),
     /// The experts could not be provided.
     #[error(transparent)]
     Experts(slotstream_experts::ExpertsError),
@@ -190,6 +193,7 @@ impl Error {
             #[cfg(feature = "text")]
             Self::NoTokenizer { .. } => ErrorKind::User,
             Self::Policy(_)
+            | Self::Lookahead(_)
             | Self::Kernels(_)
             | Self::Budget { .. }
             | Self::EmptyMirror { .. }
@@ -220,6 +224,7 @@ from!(
     Io(slotstream_io::IoError),
     Cache(slotstream_cache::CacheError),
     Policy(slotstream_cache::PolicyNameError),
+    Lookahead(slotstream_lookahead::LookaheadError),
     Experts(slotstream_experts::ExpertsError),
     Ngram(slotstream_ngram::NgramError),
     Model(slotstream_qwen::QwenError),

@@ -52,6 +52,7 @@ mod mirrors;
 mod plan;
 pub mod sampling;
 mod session;
+mod sidecar;
 #[cfg(feature = "text")]
 pub mod text;
 #[cfg(feature = "text")]
@@ -65,6 +66,7 @@ pub use slotstream_core as core;
 pub use slotstream_experts as experts;
 pub use slotstream_io as io;
 pub use slotstream_kernels as kernels;
+pub use slotstream_lookahead as lookahead;
 pub use slotstream_ngram as ngram;
 pub use slotstream_qwen as qwen;
 
@@ -77,7 +79,8 @@ pub use metrics::{Metrics, PhaseMetrics};
 pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};
 pub use session::{FinishReason, Session, SessionOptions, Snapshot, TokenIter};
-pub use slotstream_experts::PrefillSweep;
+pub use sidecar::router_identity;
+pub use slotstream_experts::{PrefillSweep, Speculation};
 pub use slotstream_kernels::Arithmetic;
 #[cfg(feature = "text")]
 pub use text_parts::{TextIter, TextOptions, TextParts, TextPiece};

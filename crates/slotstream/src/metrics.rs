@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slotstream_cache::{PhaseCounters, PoolCounters};
 use slotstream_core::ReadCounters;
-use slotstream_experts::ExpertMetrics;
+use slotstream_experts::{ExpertMetrics, LayerLookahead};
 use slotstream_ngram::NgramMetrics;
 
 /// What one session did in one phase.
@@ -37,6 +37,14 @@ pub struct PhaseMetrics {
     pub read_time: Duration,
     /// Predictions of the forecaster.
     pub predictions: u64,
+    /// Records that were read before they were demanded.
+    pub read_ahead: u64,
+    /// Of the misses, those whose bytes were there because they had been read ahead.
+    pub on_time: u64,
+    /// Of the misses, those whose speculative reads had not ended.
+    pub late: u64,
+    /// Payload bytes that were read ahead and not used.
+    pub wasted_bytes: u64,
     /// Layers whose experts were read outside of the pool; their lookups are neither hits nor
     /// misses.
     pub sweeps: u64,
@@ -90,6 +98,10 @@ impl PhaseMetrics {
         self.bytes_issued += other.bytes_issued;
         self.read_time += other.read_time;
         self.predictions += other.predictions;
+        self.read_ahead += other.read_ahead;
+        self.on_time += other.on_time;
+        self.late += other.late;
+        self.wasted_bytes += other.wasted_bytes;
         self.sweeps += other.sweeps;
         self.swept_records += other.swept_records;
         self.swept_resident += other.swept_resident;
@@ -161,6 +173,7 @@ impl Metrics {
 pub(crate) struct Reading {
     pub(crate) pool: PoolCounters,
     pub(crate) experts: ExpertMetrics,
+    pub(crate) ahead: LayerLookahead,
     pub(crate) ngram: Option<NgramMetrics>,
     pub(crate) queue: ReadCounters,
 }
@@ -176,6 +189,9 @@ impl Reading {
         };
         let experts = |field: fn(&ExpertMetrics) -> u64| {
             field(&self.experts).saturating_sub(field(&earlier.experts))
+        };
+        let ahead = |field: fn(&LayerLookahead) -> u64| {
+            field(&self.ahead).saturating_sub(field(&earlier.ahead))
         };
         let sweeps = experts(|e| e.sweeps);
         let ngram_wait = |reading: &Self| reading.ngram.map_or(Duration::ZERO, |n| n.wait);
@@ -194,6 +210,10 @@ impl Reading {
             bytes_issued: queue.bytes_issued,
             read_time: queue.busy,
             predictions: experts(|e| e.predictions),
+            read_ahead: ahead(|a| a.issued),
+            on_time: ahead(|a| a.on_time),
+            late: ahead(|a| a.late),
+            wasted_bytes: ahead(|a| a.wasted_bytes),
             sweeps,
             swept_records: experts(|e| e.swept_records),
             swept_resident: experts(|e| e.swept_resident),

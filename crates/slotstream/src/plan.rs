@@ -41,6 +41,8 @@ pub struct PlanRequest {
     pub reader_bytes: u64,
     /// Bytes that the policy holds (`EvictionPolicy::planned_bytes`).
     pub policy_bytes: u64,
+    /// Bytes that the forecaster holds for a session (`Forecaster::planned_bytes`).
+    pub forecaster_bytes: u64,
 }
 
 /// How the pool's size is chosen.
@@ -187,7 +189,11 @@ impl MemoryPlan {
                 ),
                 row("sweep staging", staging, sweep_row(request)),
                 row("draft head", 0, "not loaded".into()),
-                row("lookahead", 0, "no speculative reads".into()),
+                row(
+                    "lookahead",
+                    request.forecaster_bytes.saturating_mul(request.sessions as u64),
+                    "what the forecaster remembers; what is read ahead lies in the pool".into(),
+                ),
                 row(
                     "retained state",
                     each * request.sessions as u64,

@@ -170,13 +170,26 @@ impl Session {
     }
 
     /// Generates one token and appends it. The token itself runs through the graph when the next
-    /// one is asked for.
+    /// one is asked for; what it needs of the n-gram table is requested at once.
     ///
     /// # Errors
     /// [`Error::NoPrompt`] before the first prefill; [`Error::Model`] when the context is full or
     /// a pass fails; [`Error::Sampling`] when the logits are unusable. Calling again is safe.
     #[expect(clippy::should_implement_trait, reason = "it never ends: the iterators do")]
     pub fn next(&mut self) -> Result<u32, Error> {
+        let token = self.one_more()?;
+        self.look_ahead();
+        Ok(token)
+    }
+
+    /// Requests the n-gram rows of the token that was just generated: the caller may take its time.
+    fn look_ahead(&self) {
+        if let Some(token) = self.tokens.last() {
+            self.engine.request_ahead(self.state.token_window(), *token);
+        }
+    }
+
+    fn one_more(&mut self) -> Result<u32, Error> {
         if self.tokens.is_empty() {
             return Err(Error::NoPrompt {});
         }
@@ -243,7 +256,7 @@ impl Session {
         let mut runtime = self.engine.runtime()?;
         runtime.set_busy(true);
         let begun = Instant::now();
-        let before = runtime.read_counters();
+        let before = runtime.before_pass();
         let step = Step {
             pass: runtime.next_pass(),
             phase,
@@ -258,7 +271,7 @@ impl Session {
         hints.prompt = prompt.filter(|_| !decode);
         experts.hint(hints);
         let output = inner.model.forward(&mut self.state, &pass, experts, ngram.as_mut());
-        let metrics = runtime.read_counters().since(&before, end - start, begun.elapsed());
+        let metrics = runtime.after_pass().since(&before, end - start, begun.elapsed());
         runtime.set_busy(false);
         drop(runtime);
         // After the reads and before anything is given out: also the reason of a failed read.
@@ -268,9 +281,10 @@ impl Session {
             _ => self.metrics.prefill.add(&metrics),
         }
         let Some(logits) = output?.logits else { return Ok(None) };
-        let logits = slotstream_qwen::to_host(&logits)?;
-        slotstream_qwen::check_logits(self.engine.0.model.config(), &step, &logits)?;
-        Ok(Some(logits))
+        let values = slotstream_qwen::to_host(&logits)?;
+        self.engine.0.model.ops().recycle(logits);
+        slotstream_qwen::check_logits(self.engine.0.model.config(), &step, &values)?;
+        Ok(Some(values))
     }
 
     /// Replaces the state by one that has seen at most `len` tokens of this sequence: rolled
@@ -383,6 +397,12 @@ impl Session {
     /// restored.
     pub fn forget_snapshots(&mut self) {
         self.marks.clear();
+    }
+
+    /// Under which number policies, forecasters and recordings know the session.
+    #[must_use]
+    pub const fn id(&self) -> SessionId {
+        self.id
     }
 
     /// All tokens: prompt and generated.
@@ -504,7 +524,7 @@ impl Iterator for TokenIter<'_> {
             return None;
         }
         self.left -= 1;
-        let token = match self.session.next() {
+        let token = match self.session.one_more() {
             Ok(token) => token,
             Err(error) => {
                 let cancelled = error.kind() == ErrorKind::Cancelled;
@@ -515,6 +535,8 @@ impl Iterator for TokenIter<'_> {
         };
         if !self.ignore_eos && self.session.engine.eos_tokens().contains(&token) {
             self.finish = Some(FinishReason::Eos(token));
+        } else if self.left > 0 {
+            self.session.look_ahead();
         }
         Some(Ok(token))
     }

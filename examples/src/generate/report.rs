@@ -5,6 +5,7 @@ use slotstream::{Error, FinishReason, Metrics, PhaseMetrics, Session};
 
 use crate::failure::ErrorFigure;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, seconds, table};
+use crate::forecasts::LookaheadFigures;
 use crate::shadows::{self, ShadowFigures};
 use crate::{EngineArguments, Failure, show_size};
 
@@ -40,6 +41,7 @@ pub(super) struct Report {
     engine: EngineFigures,
     prefill: PhaseFigures,
     decode: PhaseFigures,
+    lookahead: LookaheadFigures,
     shadows: Vec<ShadowFigures>,
     #[serde(skip)]
     metrics: Metrics,
@@ -75,6 +77,7 @@ impl Report {
             engine: EngineFigures::new(session.engine(), arguments),
             prefill: (&metrics.prefill).into(),
             decode: (&decode).into(),
+            lookahead: LookaheadFigures::new(session.engine()),
             shadows,
             metrics,
         }
@@ -108,7 +111,8 @@ impl Report {
         rows.extend(shadows::rows(&self.shadows, self.decode.is_empty()));
         rows.extend(self.engine.rows());
         let cached = self.engine.reader_mode == "buffered";
-        format!("{}\n\n{}", table(&rows), verdict(&self.metrics, cached))
+        let ahead = self.lookahead.table().map_or(String::new(), |table| format!("{table}\n\n"));
+        format!("{}\n\n{ahead}{}", table(&rows), verdict(&self.metrics, cached))
     }
 }
 

@@ -96,6 +96,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
             return Err(CacheError::CountMismatch { experts: experts.len(), counts: counts.len() });
         }
         out.entries.clear();
+        self.expected.retain(|key| key.layer() != layer);
         self.call = Some(layer);
         Ok(())
     }

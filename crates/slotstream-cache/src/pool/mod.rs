@@ -54,6 +54,10 @@ pub struct SlotPool<P: EvictionPolicy = Box<dyn EvictionPolicy>> {
     visited: Option<LayerIdx>,
     /// By dense record number: the visit in which the record was last evicted.
     left: Vec<u64>,
+    /// Records that the last forecasts named, until their layer is demanded or a pass begins.
+    expected: Vec<ExpertKey>,
+    /// Slots that a forecast may not take: those of expected records, while it is reserved.
+    shielded: Vec<SlotId>,
     counters: PoolCounters,
     /// Claims open and records resident when the counters were last reset.
     carried: (u64, u64),
@@ -128,6 +132,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
             visit: 1,
             visited: None,
             left: vec![0; records],
+            expected: Vec::with_capacity(records),
+            shielded: Vec::with_capacity(slots),
             counters: PoolCounters::default(),
             carried: (0, 0),
             busy: false,
@@ -143,6 +149,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
         self.guarded(|pool| {
             pool.pass = step.pass;
             pool.visited = None;
+            pool.expected.clear();
             pool.policy.on_step(step);
             Ok(())
         })
@@ -167,7 +174,9 @@ impl<P: EvictionPolicy> SlotPool<P> {
         })
     }
 
-    /// The forecaster guessed: tells the policy.
+    /// The forecaster guessed: tells the policy, and remembers the records in place of those that
+    /// an earlier forecast named of the same layers. Until their layer is demanded, or a pass
+    /// begins, no other forecast displaces one of them; a demand may.
     ///
     /// # Errors
     /// [`CacheError::UnknownLayer`] or [`CacheError::UnknownExpert`] when a prediction is not of
@@ -179,6 +188,13 @@ impl<P: EvictionPolicy> SlotPool<P> {
             self.check_layer(prediction.needed_by.layer)?;
         }
         self.guarded(|pool| {
+            let again = |key: &ExpertKey| {
+                predictions.iter().any(|prediction| prediction.key.layer() == key.layer())
+            };
+            pool.expected.retain(|key| !again(key));
+            // A lawful forecast names a record once: no more than there are.
+            let room = pool.slots.geometry.records() - pool.expected.len();
+            pool.expected.extend(predictions.iter().take(room).map(|prediction| prediction.key));
             pool.policy.on_forecast(predictions);
             Ok(())
         })
@@ -190,7 +206,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
     /// A demand is announced by `on_miss`; the others are first put to the policy's `admit`. A
     /// forecast ([`Origin::Prefetch`]) reserves the slot without telling the policy about the
     /// record: [`ensure`](Self::ensure) adopts the reservation when a layer demands it; one that
-    /// expires is given back by [`abort`](Self::abort).
+    /// expires is given back by [`abort`](Self::abort). A forecast takes no slot of a record that
+    /// [`forecast`](Self::forecast) named.
     ///
     /// # Errors
     /// [`CacheError::Resident`], [`CacheError::Claimed`], [`CacheError::NotAdmitted`] and
@@ -206,19 +223,56 @@ impl<P: EvictionPolicy> SlotPool<P> {
             Place::Absent | Place::Wanted => {}
         }
         self.guarded(|pool| {
-            pool.check_room(1)?;
-            if origin == Origin::Demand {
-                pool.policy.on_miss(key);
-            } else if !pool.policy.admit(key, origin) {
-                return Err(CacheError::NotAdmitted { key, origin });
-            }
-            let slot = pool.take_slot(key, origin)?;
             if origin != Origin::Prefetch {
-                pool.policy.on_insert(slot, key, origin);
+                return pool.make_claim(key, index, origin);
             }
-            pool.counters.claims.add(origin);
-            Ok(pool.slots.open(slot, index, key, origin, false))
+            pool.shield();
+            let claim = pool.make_claim(key, index, origin);
+            pool.unshield();
+            claim
         })
+    }
+
+    fn make_claim(
+        &mut self,
+        key: ExpertKey,
+        index: usize,
+        origin: Origin,
+    ) -> Result<Claim, CacheError> {
+        self.check_room(1)?;
+        if origin == Origin::Demand {
+            self.policy.on_miss(key);
+        } else if !self.policy.admit(key, origin) {
+            return Err(CacheError::NotAdmitted { key, origin });
+        }
+        let slot = self.take_slot(key, origin)?;
+        if origin != Origin::Prefetch {
+            self.policy.on_insert(slot, key, origin);
+        }
+        self.counters.claims.add(origin);
+        Ok(self.slots.open(slot, index, key, origin, false))
+    }
+
+    /// Takes the expected records out of what may be evicted.
+    fn shield(&mut self) {
+        for key in &self.expected {
+            let place = self.slots.geometry.index(*key).map(|index| self.slots.place(index));
+            if let Some(Place::Resident(slot)) = place
+                && self.slots.pin(slot)
+            {
+                self.slots.pinned(key.layer(), 1);
+                self.shielded.push(slot);
+            }
+        }
+    }
+
+    /// Takes back [`shield`](Self::shield).
+    fn unshield(&mut self) {
+        for slot in self.shielded.drain(..) {
+            if let Some(key) = self.slots.keys[slot.index()] {
+                self.slots.unpin(&[slot], key.layer());
+            }
+        }
     }
 
     /// The record of `claim` has all its bytes in its slot. Tells the policy nothing.

@@ -29,6 +29,7 @@ impl<P: EvictionPolicy> SlotPool<P> {
                 pool.slots.grow(slots);
                 pool.pins.reserve(slots);
                 pool.misses.reserve(slots);
+                pool.shielded.reserve(slots);
                 pool.policy.on_resize(slots);
                 Ok(())
             }
@@ -78,6 +79,8 @@ impl<P: EvictionPolicy> SlotPool<P> {
         self.counters.cleared += self.slots.keys.iter().flatten().count() as u64;
         self.call = None;
         self.pins.clear();
+        self.expected.clear();
+        self.shielded.clear();
         self.slots.empty();
         if poisoned {
             self.policy.reset();

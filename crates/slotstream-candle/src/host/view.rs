@@ -132,28 +132,57 @@ impl<'a> AffineView<'a> {
     }
 }
 
-/// Runs `write` on the elements of a contiguous f32 host tensor, in place.
-pub(super) fn in_place(
+/// Elements of host storage.
+pub(super) trait Element: Sized {
+    const NAME: &'static str;
+
+    fn of(storage: &mut CpuStorage) -> Option<&mut [Self]>;
+}
+
+impl Element for f32 {
+    const NAME: &'static str = "f32";
+
+    fn of(storage: &mut CpuStorage) -> Option<&mut [Self]> {
+        if let CpuStorage::F32(all) = storage { Some(all) } else { None }
+    }
+}
+
+impl Element for u32 {
+    const NAME: &'static str = "u32";
+
+    fn of(storage: &mut CpuStorage) -> Option<&mut [Self]> {
+        if let CpuStorage::U32(all) = storage { Some(all) } else { None }
+    }
+}
+
+/// Runs `write` on the elements of a contiguous host tensor, in place.
+pub(super) fn in_place<T: Element>(
     op: &'static str,
     name: &'static str,
     tensor: &Tensor,
-    write: impl FnOnce(&mut [f32]) -> Result<(), Error>,
+    write: impl FnOnce(&mut [T]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let action =
-        Write { op, tensor: name, write: RefCell::new(Some(write)), outcome: RefCell::new(Ok(())) };
+    let action = Write {
+        op,
+        tensor: name,
+        write: RefCell::new(Some(write)),
+        outcome: RefCell::new(Ok(())),
+        marker: PhantomData,
+    };
     tensor.inplace_op1(&action).map_err(|source| Error::candle(op, source))?;
     action.outcome.into_inner()
 }
 
-struct Write<F> {
+struct Write<T, F> {
     op: &'static str,
     tensor: &'static str,
     write: RefCell<Option<F>>,
     /// The closure's own result: candle's error type would lose its fields.
     outcome: RefCell<Result<(), Error>>,
+    marker: PhantomData<T>,
 }
 
-impl<F: FnOnce(&mut [f32]) -> Result<(), Error>> InplaceOp1 for Write<F> {
+impl<T: Element, F: FnOnce(&mut [T]) -> Result<(), Error>> InplaceOp1 for Write<T, F> {
     fn name(&self) -> &'static str {
         self.op
     }
@@ -162,13 +191,13 @@ impl<F: FnOnce(&mut [f32]) -> Result<(), Error>> InplaceOp1 for Write<F> {
         let wrong = |expected, found: String| {
             Err(Error::Storage { op: self.op, tensor: self.tensor, expected, found })
         };
-        let outcome = match (layout.contiguous_offsets(), storage) {
-            (Some((start, end)), CpuStorage::F32(all)) => match self.write.take() {
+        let outcome = match (layout.contiguous_offsets(), T::of(storage)) {
+            (Some((start, end)), Some(all)) => match self.write.take() {
                 Some(write) => write(&mut all[start..end]),
                 None => Ok(()),
             },
             (None, _) => wrong("contiguous", format!("strided as {:?}", layout.stride())),
-            (_, _) => wrong("f32", "of another element type".into()),
+            (_, None) => wrong(T::NAME, "of another element type".into()),
         };
         *self.outcome.borrow_mut() = outcome;
         Ok(())

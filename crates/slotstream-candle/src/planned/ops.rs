@@ -463,6 +463,23 @@ impl Ops for PlannedOps {
         self.encode(OP, plan.map(|launch| vec![launch]))?;
         Ok((gated, normed))
     }
+
+    /// The write of one stream whose gates are one: a product with one is exact.
+    fn add(&self, x: &Tensor, y: &Tensor) -> Result<(), Error> {
+        const OP: &str = "add";
+        let (m, width) = matrix2(OP, "x", x)?;
+        if y.dims() != x.dims() {
+            return Err(wrong_shape(OP, "y", y.dims(), x.dims()));
+        }
+        let ones = self.encoder.floats(vec![1.0; m])?;
+        let (x, ones) = (floats(OP, "x", x)?, floats(OP, "ones", &ones)?);
+        let plan = hc_inject(m, 1, width, x, ones, floats(OP, "y", y)?);
+        self.encode(OP, plan.map(|launch| vec![launch]))
+    }
+
+    fn scratch(&self, shape: (usize, usize)) -> Result<Tensor, Error> {
+        self.matrix(shape.0, shape.1)
+    }
 }
 
 impl PlannedOps {

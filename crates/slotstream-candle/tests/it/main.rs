@@ -153,3 +153,26 @@ fn one_readback_brings_everything() {
             < 1e-6
     );
 }
+
+/// What was given back is used again, and a view of something larger is not.
+#[test]
+fn recycled_tensors_are_written_anew() {
+    let (ops, w) = (ops(), affine(3));
+    let fresh = floats(&ops.affine_matmul(&ramp(&[2, 64]), &w).expect("fits"));
+    let other = ramp(&[2, 3]);
+    ops.recycle(other.clone());
+    let again = ops.affine_matmul(&ramp(&[2, 64]), &w).expect("fits");
+    assert_eq!(floats(&again), fresh);
+    assert_eq!(floats(&other), fresh, "in the memory that was given back");
+    let whole = ramp(&[4, 3]);
+    let before = floats(&whole);
+    ops.recycle(whole.narrow(0, 0, 2).expect("two of four"));
+    let third = ops.affine_matmul(&ramp(&[2, 64]), &w).expect("fits");
+    assert_eq!((floats(&third), floats(&whole)), (fresh, before));
+    // Passes of many rows hold on to nothing.
+    let many = ramp(&[9, 3]);
+    let before = floats(&many);
+    ops.recycle(many.clone());
+    ops.affine_matmul(&ramp(&[9, 64]), &w).expect("fits");
+    assert_eq!(floats(&many), before);
+}

@@ -66,7 +66,7 @@ impl Digest {
         &self.0
     }
 
-    fn of(hasher: Sha256) -> Self {
+    pub(crate) fn of(hasher: Sha256) -> Self {
         Self(hasher.finalize().into())
     }
 }

@@ -1,5 +1,6 @@
 //! The provider alone: a made-up model of two layers over files in memory.
 
+mod ahead;
 mod overlap;
 mod sweep;
 

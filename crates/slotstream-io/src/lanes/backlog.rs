@@ -48,6 +48,14 @@ impl<J> Backlog<J> {
         self.class(class).extend(jobs);
     }
 
+    /// Queued speculation that is `wanted` goes behind the demands, in its order.
+    pub(super) fn promote(&mut self, wanted: impl Fn(&J) -> bool) {
+        let (wanted, others) = self.speculative.drain(..).partition(|job| wanted(job));
+        self.speculative = others;
+        let mut wanted: VecDeque<J> = wanted;
+        self.demand.append(&mut wanted);
+    }
+
     /// Takes the next job: any demand before any speculation.
     pub(super) fn next(&mut self, cancelled: impl FnOnce(&J) -> bool) -> Next<J> {
         let (job, class) = match self.demand.pop_front() {
@@ -164,6 +172,23 @@ mod tests {
         backlog.close();
         assert_eq!(backlog.more(Speculative, 9, |_| false), []);
         assert_eq!(backlog.queued(Speculative), 2);
+    }
+
+    #[test]
+    fn what_is_promoted_goes_behind_the_demands_in_order() {
+        let mut backlog = Backlog::new();
+        backlog.push(Speculative, 10..16);
+        backlog.push(Demand, [1]);
+        backlog.promote(|job| [14, 11].contains(job));
+        assert_eq!((backlog.queued(Demand), backlog.queued(Speculative)), (3, 4));
+        let mut take = || backlog.next(|_| false);
+        for demand in [1, 11, 14] {
+            assert_eq!(take(), Next::Read(demand, Demand));
+        }
+        for other in [10, 12, 13, 15] {
+            assert_eq!(take(), Next::Read(other, Speculative));
+        }
+        assert_eq!(take(), Next::Wait);
     }
 
     #[test]

@@ -18,6 +18,8 @@ compile_error!(
 );
 
 #[cfg(loom)]
+mod ahead;
+#[cfg(loom)]
 mod claims;
 #[cfg(loom)]
 mod explore;
@@ -53,19 +55,23 @@ macro_rules! under_test {
 
 under_test! {
     arena = "../../../slotstream-candle/src/arena.rs";
+    backoff = "../../../slotstream-experts/src/backoff.rs";
     builder = "../../../slotstream-experts/src/builder.rs";
     contract = "../../../slotstream-candle/src/provider.rs";
     error = "../../../slotstream-experts/src/error.rs";
     index = "../../../slotstream-experts/src/index.rs";
     landing = "../../../slotstream-experts/src/landing.rs";
+    lookahead = "../../../slotstream-experts/src/lookahead.rs";
     metrics = "../../../slotstream-experts/src/metrics.rs";
     prompt = "../../../slotstream-experts/src/prompt.rs";
     provider = "../../../slotstream-experts/src/provider.rs";
     route = "../../../slotstream-experts/src/route.rs";
     runs = "../../../slotstream-experts/src/runs.rs";
     sinks = "../../../slotstream-experts/src/sinks.rs";
+    speculation = "../../../slotstream-experts/src/speculation.rs";
     slab = "../../../slotstream-candle/src/slab.rs";
     sweep = "../../../slotstream-experts/src/sweep.rs";
+    tickets = "../../../slotstream-experts/src/tickets.rs";
 }
 
 #[cfg(loom)]
@@ -74,6 +80,7 @@ pub(crate) use self::{
     contract::ExpertProvider,
     error::ExpertsError,
     index::RecordIndex,
+    lookahead::{LayerLookahead, LookaheadMetrics},
     metrics::ExpertMetrics,
     stand_ins::{CandleContext, DType, Error, Ops, SlotRows, Tensor},
 };

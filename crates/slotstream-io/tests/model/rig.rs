@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use loom::thread;
 use slotstream_core::{
-    AffineFormat, ExpertIdx, ExpertKey, ExpertShape, Extent, FileId, Geometry, Job, LayerIdx,
-    PassId, Phase, ReadClass, ReadCounters, ReadError, ReadQueue, RecordLayout, Routing, SessionId,
-    SlotId, Step,
+    AffineFormat, Deadline, ExpertIdx, ExpertKey, ExpertShape, Extent, FileId, Forecaster,
+    Geometry, Job, LayerIdx, PassId, Phase, Prediction, Probe, ProbeResults, ReadClass,
+    ReadCounters, ReadError, ReadQueue, RecordLayout, Routing, SessionId, SlotId, Step, Tap,
 };
 
 use crate::provider::StreamingExperts;
 use crate::sweep::PrefillSweep;
+use crate::tickets::Speculation;
 use crate::{Error, ExpertProvider, Ops, Reading, RecordIndex, SlotRows, Tensor};
 
 pub(crate) fn layout() -> RecordLayout {
@@ -59,6 +60,8 @@ pub(crate) struct Lanes {
     pub(crate) inline: AtomicBool,
     /// Positions of the pieces whose reads fail.
     pub(crate) failing: Mutex<Vec<u64>>,
+    /// Speculative reads fail.
+    pub(crate) spoils_speculation: AtomicBool,
     /// Positions of the pieces whose jobs are dropped.
     pub(crate) dropped: Mutex<Vec<u64>>,
     queued: AtomicUsize,
@@ -91,14 +94,14 @@ fn land(mut job: Job, fails: bool, is_dropped: bool, ended: &AtomicUsize) {
 
 impl ReadQueue for Lanes {
     fn submit(&self, class: ReadClass, jobs: Vec<Job>) {
-        assert_eq!(class, ReadClass::Demand);
+        let spoilt = class != ReadClass::Demand && self.spoils_speculation.load(Ordering::SeqCst);
         self.queued.fetch_add(jobs.len(), Ordering::SeqCst);
         let failing = self.failing.lock().expect("one thread at a time").clone();
         let dropped = self.dropped.lock().expect("one thread at a time").clone();
         let ended = Arc::clone(&self.ended);
         let land = move |job: Job| {
             let at = job.extent().offset();
-            land(job, failing.contains(&at), dropped.contains(&at), &ended);
+            land(job, spoilt || failing.contains(&at), dropped.contains(&at), &ended);
         };
         if self.inline.load(Ordering::SeqCst) || jobs.is_empty() {
             jobs.into_iter().for_each(land);
@@ -152,11 +155,29 @@ impl Ops for Checks {
     }
 }
 
+/// Says what it is told.
+#[derive(Debug)]
+struct Says(Arc<Mutex<Vec<u16>>>);
+
+impl Forecaster for Says {
+    fn probes(&mut self, _at: Tap, _want: &mut Vec<Probe>) {}
+    fn predict(&mut self, at: Tap, _results: &ProbeResults<'_>, out: &mut Vec<Prediction>) {
+        let layer = at.layer();
+        out.extend(self.0.lock().expect("one at a time").iter().map(|expert| Prediction {
+            key: ExpertKey::new(layer, ExpertIdx::new(*expert)),
+            confidence: 1.0,
+            needed_by: Deadline { passes_ahead: 0, layer },
+        }));
+    }
+    fn observe(&mut self, _routing: &Routing<'_>) {}
+}
+
 /// One layer of four experts and a pool of two or more slots.
 pub(crate) struct Rig {
     pub(crate) experts: StreamingExperts,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) checks: Arc<Checks>,
+    says: Arc<Mutex<Vec<u16>>>,
     pass: u64,
     phase: Phase,
 }
@@ -175,26 +196,56 @@ impl Rig {
         let geometry = Geometry::new(1, 4, top_k).expect("legal");
         let (lanes, checks) = (Arc::new(Lanes::default()), Arc::new(Checks::default()));
         let phase = if sweep.rows().is_some() { Phase::Prefill } else { Phase::Decode };
+        let says = Arc::new(Mutex::new(Vec::new()));
         let experts = StreamingExperts::builder(geometry, layout(), slots)
             .with_sweep(sweep)
+            .with_forecaster(Box::new(Says(Arc::clone(&says))))
+            .with_speculation(Speculation::always())
             .build(Arc::new(Index(geometry)), lanes.clone(), checks.clone())
             .expect("small");
-        Self { experts, lanes, checks, pass: 0, phase }
+        Self { experts, lanes, checks, says, pass: 0, phase }
     }
 
     /// A pass of one row that chooses `ids`, up to the demand of its layer.
     pub(crate) fn demand(&mut self, ids: &[u16]) -> Result<(), Error> {
+        self.forecast(&[])?;
+        self.demand_in_pass(ids)
+    }
+
+    /// A pass of one row, up to the forecast of its layer.
+    pub(crate) fn forecast(&mut self, says: &[u16]) -> Result<(), Error> {
         self.pass += 1;
-        let step = Step {
+        *self.says.lock().expect("one at a time") = says.to_vec();
+        self.experts.begin_pass(&self.step())?;
+        let none = ProbeResults { rows: 1, results: &[] };
+        self.experts.predict(Tap::BeforeLayer(LayerIdx::new(0)), &none);
+        Ok(())
+    }
+
+    pub(crate) fn forecast_and_demand(&mut self, says: &[u16], ids: &[u16]) -> Result<(), Error> {
+        self.forecast(says)?;
+        self.demand_in_pass(ids)
+    }
+
+    fn step(&self) -> Step<'static> {
+        Step {
             pass: PassId::new(self.pass),
             phase: self.phase,
             session: SessionId::new(0),
             position: self.pass,
             tokens: &[0],
-        };
+        }
+    }
+
+    fn demand_in_pass(&mut self, ids: &[u16]) -> Result<(), Error> {
         let ids: Vec<ExpertIdx> = ids.iter().copied().map(ExpertIdx::new).collect();
-        self.experts.begin_pass(&step)?;
+        let step = self.step();
         self.experts.demand(&Routing::new(&step, LayerIdx::new(0), ids.len(), &ids, &[]))
+    }
+
+    /// The session ends: nothing is read ahead any more.
+    pub(crate) fn join(&mut self) {
+        self.experts.forget(SessionId::new(0));
     }
 
     pub(crate) fn compute(&mut self) -> Result<Tensor, Error> {

@@ -91,5 +91,11 @@ pub trait Ops: Send + Sync + fmt::Debug {
         out: &Tensor,
     ) -> Result<(), Error>;
 
+    fn scratch(&self, _shape: (usize, usize)) -> Result<Tensor, Error> {
+        Ok(Tensor)
+    }
+
+    fn recycle(&self, _tensor: Tensor) {}
+
     fn rank_sum(&self, y: &Tensor, weights: &Tensor) -> Result<Tensor, Error>;
 }

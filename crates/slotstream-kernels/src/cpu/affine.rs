@@ -1,7 +1,6 @@
 //! Affine-quantized rows.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 
 use super::lanes::{LANES, Lanes};
 use super::tile::{AHEAD, Rows};
@@ -9,6 +8,9 @@ use crate::AffineMatrix;
 
 /// Bytes of a block of sixteen words.
 const BLOCK_BYTES: usize = 4 * LANES;
+
+/// How far ahead of the scales that are read others are asked for, in bytes.
+const AHEAD_SCALES: usize = 1024;
 
 /// From element `16 - n` on: masks that keep the first `n` of sixteen lanes.
 static MASKS: [u32; 2 * LANES] = {
@@ -21,6 +23,14 @@ static MASKS: [u32; 2 * LANES] = {
     masks
 };
 
+/// One number for each of sixteen groups.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Sixteen([f32; LANES]);
+
+/// The scales of sixteen groups, for `N` rows with each of `T` rows of `x`.
+pub(super) type Scales<const N: usize, const T: usize> = [[Sixteen; T]; N];
+
 /// How the values of a word are multiplied with `x`.
 pub(super) trait Words {
     /// Values of a word.
@@ -29,58 +39,71 @@ pub(super) trait Words {
     /// f32 of packed `x` in a block of sixteen words.
     const BLOCK: usize;
 
-    /// Adds one block: `acc += scale * (sum of q * x)` for each word; all pointers point to the
-    /// block.
+    /// Whether packed rows of `x` begin with a scale for each group, padded to whole sixteens.
+    const SCALED: bool;
+
+    /// Adds one block: `acc += scale * (sum of q * x)` for each word; `w` and `x` point to the
+    /// block, whose groups of `words` words begin with number `first` of the sixteen.
     ///
     /// # Safety
-    /// Those of [`Rows`].
+    /// Those of [`Rows`]; the groups of the block that exist are among the sixteen.
     unsafe fn add<V: Lanes, const N: usize, const T: usize>(
         w: [*const u8; N],
-        scales: [*const u8; N],
-        group_words: usize,
         x: [*const f32; T],
+        scales: &Scales<N, T>,
+        first: usize,
+        words: usize,
         acc: &mut [[V::All; T]; N],
     );
 }
 
-/// The rows of an affine matrix in groups of `GROUP`.
-pub(super) struct Affine<'a, W, const GROUP: usize>(&'a AffineMatrix<'a>, PhantomData<W>);
-
-impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
-    const GROUP_WORDS: usize = GROUP / W::VALUES;
-
-    pub(super) fn new(w: &'a AffineMatrix<'a>) -> Self {
-        Self(w, PhantomData)
+/// Adds `sums * scale` of each word to the lanes of a part.
+///
+/// # Safety
+/// Those of [`Words::add`].
+#[inline(always)]
+pub(super) unsafe fn add_scaled<V: Lanes>(
+    sums: V,
+    scales: &Sixteen,
+    [first, words, part]: [usize; 3],
+    acc: &mut V::All,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let acc = &mut acc.as_mut()[part];
+        *acc = sums.fma(V::spread(scales.0.as_ptr().add(first), part, words), *acc);
     }
 }
 
-/// Words of `BITS` bits a value times f32, chained by fused multiply-adds.
-pub(super) struct Exact<const BITS: usize>;
+/// Four values of 8 bits times f32, chained by fused multiply-adds.
+pub(super) struct Bytes;
 
-impl<const BITS: usize> Words for Exact<BITS> {
-    const VALUES: usize = 32 / BITS;
+impl Words for Bytes {
+    const VALUES: usize = 4;
     const BLOCK: usize = LANES * Self::VALUES;
+    const SCALED: bool = false;
 
     #[inline(always)]
     unsafe fn add<V: Lanes, const N: usize, const T: usize>(
         w: [*const u8; N],
-        scales: [*const u8; N],
-        group_words: usize,
         x: [*const f32; T],
+        scales: &Scales<N, T>,
+        first: usize,
+        words: usize,
         acc: &mut [[V::All; T]; N],
     ) {
         // SAFETY: the caller's promise; a packed block holds sixteen `x` for each value of a word.
         unsafe {
             for part in 0..V::PARTS {
-                let mut words = [V::words(w[0].add(4 * V::WIDTH * part)); N];
+                let mut packed = [V::words(w[0].add(4 * V::WIDTH * part)); N];
                 for n in 1..N {
-                    words[n] = V::words(w[n].add(4 * V::WIDTH * part));
+                    packed[n] = V::words(w[n].add(4 * V::WIDTH * part));
                 }
                 let mut chains = [[V::zero(); T]; N];
                 macro_rules! value {
                     ($j:literal, $unpack:expr) => {
                         for n in 0..N {
-                            let q = $unpack(words[n]);
+                            let q = $unpack(packed[n]);
                             for t in 0..T {
                                 let x = V::load(x[t].add($j * LANES + V::WIDTH * part));
                                 chains[n][t] = q.fma(x, chains[n][t]);
@@ -88,31 +111,14 @@ impl<const BITS: usize> Words for Exact<BITS> {
                         }
                     };
                 }
-                macro_rules! field {
-                    ($j:literal, $mask:literal) => {
-                        value!($j, |words| V::field(words, $mask))
-                    };
-                }
-                if BITS == 4 {
-                    field!(0, 0x0000_000f);
-                    field!(1, 0x0000_00f0);
-                    field!(2, 0x0000_0f00);
-                    field!(3, 0x0000_f000);
-                    field!(4, 0x000f_0000);
-                    field!(5, 0x00f0_0000);
-                    field!(6, 0x0f00_0000);
-                    value!(7, V::top_nibble);
-                } else {
-                    field!(0, 0x0000_00ff);
-                    field!(1, 0x0000_ff00);
-                    field!(2, 0x00ff_0000);
-                    value!(3, V::top_byte);
-                }
+                value!(0, |words| V::field(words, 0x0000_00ff));
+                value!(1, |words| V::field(words, 0x0000_ff00));
+                value!(2, |words| V::field(words, 0x00ff_0000));
+                value!(3, |words| V::top_byte(words));
                 for n in 0..N {
-                    let scales = V::scales(scales[n], part, group_words);
                     for t in 0..T {
-                        let acc = &mut acc[n][t].as_mut()[part];
-                        *acc = chains[n][t].fma(scales, *acc);
+                        let at = [first, words, part];
+                        add_scaled(chains[n][t], &scales[n][t], at, &mut acc[n][t]);
                     }
                 }
             }
@@ -120,108 +126,142 @@ impl<const BITS: usize> Words for Exact<BITS> {
     }
 }
 
-impl<V: Lanes, W: Words, const GROUP: usize> Rows<V> for Affine<'_, W, GROUP> {
-    const BLOCK: usize = W::BLOCK;
+/// The rows of an affine matrix in groups of `GROUP`.
+pub(super) struct Affine<'a, W, const GROUP: usize> {
+    weight: &'a [u8],
+    scales: &'a [u8],
+    biases: &'a [u8],
+    /// Bytes of a row of `weight`.
+    row_bytes: usize,
+    /// Groups of a row.
+    groups: usize,
+    /// Blocks of a row, the last of which may be a part of one.
+    blocks: usize,
+    rows: usize,
+    words: PhantomData<W>,
+}
 
-    #[inline(always)]
-    fn blocks(&self) -> usize {
-        self.0.cols() / (LANES * W::VALUES)
+impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
+    const GROUP_WORDS: usize = GROUP / W::VALUES;
+
+    pub(super) fn new(w: &AffineMatrix<'a>) -> Self {
+        let (weight, scales, biases) = w.arrays();
+        let (row_bytes, groups) = (w.format().row_bytes(w.cols()), w.cols() / GROUP);
+        Self {
+            weight,
+            scales,
+            biases,
+            row_bytes,
+            groups,
+            blocks: row_bytes.div_ceil(BLOCK_BYTES),
+            rows: w.rows(),
+            words: PhantomData,
+        }
     }
 
+    /// The scales of the sixteen groups from `group` on, 0 where there are fewer; adds what belongs
+    /// to the biases of these groups.
+    ///
+    /// # Safety
+    /// Those of [`Rows`]; `group` is a group of the rows and a multiple of sixteen.
     #[inline(always)]
-    unsafe fn add<const N: usize, const T: usize>(
+    unsafe fn groups_of<V: Lanes, const N: usize, const T: usize, const END: bool>(
         &self,
-        row: usize,
+        (row, group): (usize, usize),
         x: [*const f32; T],
-        blocks: Range<usize>,
-        acc: &mut [[V::All; T]; N],
-    ) {
-        let (mut w, mut s) = ([std::ptr::null(); N], [std::ptr::null(); N]);
-        for n in 0..N {
-            w[n] = self.0.weight_row(row + n).as_ptr();
-            s[n] = self.0.scales_row(row + n).as_ptr();
-        }
-        // SAFETY: the caller's promise; `blocks` are whole blocks of the rows, so their words,
-        // scales and packed `x` are all there.
-        unsafe {
-            for block in blocks {
-                let group = LANES * block / Self::GROUP_WORDS;
-                let (mut here, mut scales, mut x) = (w, s, x);
-                for n in 0..N {
-                    here[n] = w[n].add(block * BLOCK_BYTES);
-                    scales[n] = s[n].add(2 * group);
-                    V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
-                }
-                for x in &mut x {
-                    *x = x.add(block * W::BLOCK);
-                }
-                W::add::<V, N, T>(here, scales, Self::GROUP_WORDS, x, acc);
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn add_rest<const T: usize>(
-        &self,
-        row: usize,
-        x: [*const f32; T],
-        acc: &mut [V::All; T],
-    ) {
-        let block = Rows::<V>::blocks(self);
-        let rest = &self.0.weight_row(row)[block * BLOCK_BYTES..];
-        if rest.is_empty() {
-            return;
-        }
-        let (mut words, mut scales) = ([0; BLOCK_BYTES], [0; 2 * LANES]);
-        words[..rest.len()].copy_from_slice(rest);
-        let known = &self.0.scales_row(row)[2 * (LANES * block / Self::GROUP_WORDS)..];
-        let known = &known[..known.len().min(2 * LANES)];
-        scales[..known.len()].copy_from_slice(known);
-        // SAFETY: the caller's promise; packed rows are whole blocks, padded with zeros.
-        unsafe {
-            let mut sums = [*acc];
-            W::add::<V, 1, T>(
-                [words.as_ptr()],
-                [scales.as_ptr()],
-                Self::GROUP_WORDS,
-                x.map(|x| x.add(block * W::BLOCK)),
-                &mut sums,
-            );
-            *acc = sums[0];
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn finish<const T: usize>(
-        &self,
-        row: usize,
         sums: [*const f32; T],
-        acc: &mut [V::All; T],
-    ) {
-        let (groups, biases) = (self.0.format().row_groups(self.0.cols()), self.0.biases_from(row));
-        // SAFETY: the caller's promise; sixteen biases are read where the matrix has as many
-        // bytes left and from a padded copy elsewhere; group sums are whole sixteens.
+        acc: &mut [[V::All; T]; N],
+    ) -> Scales<N, T> {
+        let mut all = [[Sixteen([0.0; LANES]); T]; N];
+        // SAFETY: the caller's promise: these are groups of the rows, and sixteen of them can be
+        // read unless the end is near. Scales and sums of `x` are whole sixteens, and there are as
+        // many masks from each place on.
         unsafe {
-            let mut group = 0;
-            while group < groups {
-                let here = &biases[2 * group..];
-                let mask = MASKS.as_ptr().add(LANES.saturating_sub(groups - group));
-                let mut padded = [0; 2 * LANES];
-                let here = if here.len() >= 2 * LANES {
-                    here.as_ptr()
-                } else {
-                    padded[..here.len()].copy_from_slice(here);
-                    padded.as_ptr()
-                };
+            let mask = MASKS.as_ptr().add(LANES.saturating_sub(self.groups - group));
+            for n in 0..N {
+                let at = 2 * ((row + n) * self.groups + group);
+                let mut scale = self.scales.as_ptr().add(at);
+                let mut bias = self.biases.as_ptr().add(at);
+                V::prefetch(scale.wrapping_add(AHEAD_SCALES));
+                V::prefetch(bias.wrapping_add(AHEAD_SCALES));
+                let padded: [[u8; 2 * LANES]; 2];
+                if END {
+                    padded = [start_of(&self.scales[at..]), start_of(&self.biases[at..])];
+                    (scale, bias) = (padded[0].as_ptr(), padded[1].as_ptr());
+                }
                 for part in 0..V::PARTS {
                     let lane = part * V::WIDTH;
-                    let bias = V::bf16(here.add(2 * lane), mask.add(lane));
+                    let scale = V::bf16(scale.add(2 * lane)).masked(mask.add(lane));
+                    let bias = V::bf16(bias.add(2 * lane)).masked(mask.add(lane));
                     for t in 0..T {
-                        let acc = &mut acc[t].as_mut()[part];
-                        *acc = bias.fma(V::load(sums[t].add(group + lane)), *acc);
+                        let sum = &mut acc[n][t].as_mut()[part];
+                        *sum = bias.fma(V::load(sums[t].add(group + lane)), *sum);
+                        let scale = if W::SCALED {
+                            scale.fma(V::load(x[t].add(group + lane)), V::zero())
+                        } else {
+                            scale
+                        };
+                        scale.store(all[n][t].0.as_mut_ptr().add(lane));
                     }
                 }
-                group += LANES;
+            }
+        }
+        all
+    }
+}
+
+/// The first `LEN` bytes, with zeros where there are fewer.
+#[inline(always)]
+pub(super) fn start_of<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
+    let (mut padded, len) = ([0; LEN], bytes.len().min(LEN));
+    padded[..len].copy_from_slice(&bytes[..len]);
+    padded
+}
+
+impl<V: Lanes, W: Words, const GROUP: usize> Rows<V> for Affine<'_, W, GROUP> {
+    /// Past a row the words of the next are read with it, where `x` is 0, and groups to be masked.
+    fn readable(&self) -> usize {
+        let rows = |len: usize, row: usize, read: usize| (len + row).saturating_sub(read) / row;
+        let sixteens = 2 * self.groups.next_multiple_of(LANES);
+        rows(self.weight.len(), self.row_bytes, self.blocks * BLOCK_BYTES)
+            .min(rows(self.scales.len(), 2 * self.groups, sixteens))
+            .min(self.rows)
+    }
+
+    #[inline(always)]
+    unsafe fn add<const N: usize, const T: usize, const END: bool>(
+        &self,
+        row: usize,
+        x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) {
+        let w = self.weight.as_ptr().wrapping_add(row * self.row_bytes);
+        // Sixteen groups are as many blocks as a group is words.
+        let (span, mut start) = (Self::GROUP_WORDS, 0);
+        // SAFETY: the caller's promise; packed rows of `x` are whole blocks, padded with zeros.
+        unsafe {
+            let head = if W::SCALED { self.groups.next_multiple_of(LANES) } else { 0 };
+            let blocks_of = x.map(|x| x.add(head));
+            while start < self.blocks {
+                let group = start / span * LANES;
+                let scales = self.groups_of::<V, N, T, END>((row, group), x, sums, acc);
+                for i in 0..span.min(self.blocks - start) {
+                    let (block, mut here) = (start + i, [w; N]);
+                    let mut padded = [[0; BLOCK_BYTES]; N];
+                    for n in 0..N {
+                        let at = n * self.row_bytes + block * BLOCK_BYTES;
+                        here[n] = w.add(at);
+                        V::prefetch(w.wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
+                        if END {
+                            padded[n] = start_of(&self.weight[row * self.row_bytes + at..]);
+                            here[n] = padded[n].as_ptr();
+                        }
+                    }
+                    let x = blocks_of.map(|x| x.add(block * W::BLOCK));
+                    W::add::<V, N, T>(here, x, &scales, i * LANES / span, span, acc);
+                }
+                start += span;
             }
         }
     }

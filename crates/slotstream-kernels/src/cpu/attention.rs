@@ -15,8 +15,11 @@ const GROUP: usize = 4;
 /// from memory. A few hundred tokens are not worth the waking of a thread on a busy machine.
 const CHEAP: usize = 4;
 
-/// Columns of a value whose sums are held in registers together.
-const COLUMNS: usize = 4 * LANES;
+/// Columns of a value whose sums are held in registers together, for each head of a group.
+const COLUMNS: usize = 2 * LANES;
+
+/// Values that are walked through before the next columns of them.
+const NEAR: usize = 32;
 
 thread_local! {
     static WEIGHTS: RefCell<Vec<f32>> = RefCell::default();
@@ -44,17 +47,23 @@ impl Task for Heads<'_, '_> {
         let dim = args.head_dim;
         let start = heads.start * args.kv_heads / args.heads * dim;
         let queries = &args.queries[(row * args.heads + heads.start) * dim..][..out.len()];
-        if heads.len() == GROUP {
-            scores::<GROUP>(&args.keys, spans, start, queries, tokens, weights);
-        } else {
-            for (query, weights) in queries.chunks_exact(dim).zip(weights.chunks_exact_mut(tokens))
-            {
-                scores::<1>(&args.keys, spans, start, query, tokens, weights);
+        let together = if heads.len() == GROUP { GROUP } else { 1 };
+        let parts = weights.chunks_exact_mut(together * tokens);
+        let parts = parts.zip(queries.chunks_exact(together * dim));
+        for ((weights, queries), out) in parts.zip(out.chunks_exact_mut(together * dim)) {
+            if together == GROUP {
+                scores::<GROUP>(&args.keys, spans, start, queries, tokens, weights);
+            } else {
+                scores::<1>(&args.keys, spans, start, queries, tokens, weights);
             }
-        }
-        for (weights, out) in weights.chunks_exact_mut(tokens).zip(out.chunks_exact_mut(dim)) {
-            softmax(weights, (dim as f32).sqrt().recip());
-            sum_values(&args.values, spans, start, weights, out);
+            for weights in weights.chunks_exact_mut(tokens) {
+                softmax(weights, (dim as f32).sqrt().recip());
+            }
+            if together == GROUP {
+                sum_values::<GROUP>(&args.values, spans, start, tokens, weights, out);
+            } else {
+                sum_values::<1>(&args.values, spans, start, tokens, weights, out);
+            }
         }
         for (head, out) in heads.zip(out.chunks_exact_mut(dim)) {
             let at = row * args.gate_row_stride + args.gate_offset + head * args.gate_head_stride;
@@ -65,7 +74,7 @@ impl Task for Heads<'_, '_> {
     }
 }
 
-/// `q . k` of `N` queries with every key: sixteen running sums, one for each `i % 16`.
+/// `q . k` of `N` queries with every key.
 #[inline(always)]
 fn scores<const N: usize>(
     keys: &Paged<'_>,
@@ -76,31 +85,32 @@ fn scores<const N: usize>(
     weights: &mut [f32],
 ) {
     let dim = queries.len() / N;
+    let queries: [&[f32]; N] = std::array::from_fn(|n| &queries[n * dim..(n + 1) * dim]);
     let mut number = 0;
     for span in spans {
-        let page = rows(keys, span);
-        for key in page.chunks_exact(keys.width) {
+        for key in rows(keys, span).chunks_exact(keys.width) {
             let key = &key[start..start + dim];
-            let (whole, rest) = key.as_chunks::<LANES>();
-            let mut sums = [[0.0_f32; LANES]; N];
-            for (i, key) in whole.iter().enumerate() {
-                for (n, sums) in sums.iter_mut().enumerate() {
-                    let query = &queries[n * dim + i * LANES..][..LANES];
-                    if let Some(query) = query.first_chunk() {
-                        multiply_add(sums, query, key);
-                    }
-                }
-            }
-            for (n, sums) in sums.iter_mut().enumerate() {
-                let query = &queries[n * dim + whole.len() * LANES..][..rest.len()];
-                for ((sum, query), key) in sums.iter_mut().zip(query).zip(rest) {
-                    *sum = query.mul_add(*key, *sum);
-                }
-                weights[n * tokens + number] = tree(*sums);
+            for (n, query) in queries.iter().enumerate() {
+                weights[n * tokens + number] = product(query, key);
             }
             number += 1;
         }
     }
+}
+
+/// `q . k`: sixteen running sums, one for each `i % 16`.
+#[inline(always)]
+fn product(query: &[f32], key: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let ((whole_query, rest_query), (whole_key, rest_key)) =
+        (query.as_chunks::<LANES>(), key.as_chunks::<LANES>());
+    for (query, key) in whole_query.iter().zip(whole_key) {
+        multiply_add(&mut sums, query, key);
+    }
+    for ((sum, query), key) in sums.iter_mut().zip(rest_query).zip(rest_key) {
+        *sum = query.mul_add(*key, *sum);
+    }
+    tree(sums)
 }
 
 /// The rows of `span`, which lie in one page.
@@ -145,52 +155,66 @@ fn softmax(weights: &mut [f32], scale: f32) {
     }
 }
 
-/// `out = sum over tokens of weight * value`, oldest first, by fused multiply-adds.
+/// `out = sum over tokens of weight * value` of `N` heads, oldest first, by fused multiply-adds.
 #[inline(always)]
-fn sum_values(
+fn sum_values<const N: usize>(
     values: &Paged<'_>,
     spans: &[Range<usize>],
     start: usize,
+    tokens: usize,
     weights: &[f32],
     out: &mut [f32],
 ) {
-    let (wide, rest) = out.as_chunks_mut::<COLUMNS>();
-    let mut at = start;
-    for out in wide {
-        *out = sum_columns(values, spans, at, weights);
-        at += COLUMNS;
-    }
-    let (narrow, rest) = rest.as_chunks_mut::<LANES>();
-    for out in narrow {
-        *out = sum_columns(values, spans, at, weights);
-        at += LANES;
-    }
-    for out in rest {
-        [*out] = sum_columns::<1>(values, spans, at, weights);
-        at += 1;
+    let dim = out.len() / N;
+    out.fill(0.0);
+    let mut number = 0;
+    for span in spans {
+        // A few at a time: they are still in the cache for the next columns.
+        for some in rows(values, span).chunks(NEAR * values.width) {
+            let count = some.len() / values.width;
+            let weights: [&[f32]; N] =
+                std::array::from_fn(|n| &weights[n * tokens + number..][..count]);
+            let mut at = 0;
+            while at + COLUMNS <= dim {
+                add_columns::<N, COLUMNS>(some, values.width, start + at, weights, at, out);
+                at += COLUMNS;
+            }
+            while at < dim {
+                add_columns::<N, 1>(some, values.width, start + at, weights, at, out);
+                at += 1;
+            }
+            number += count;
+        }
     }
 }
 
+/// `C` columns of the values from `from` on, to those of each head from `at` on.
 #[inline(always)]
-fn sum_columns<const N: usize>(
-    values: &Paged<'_>,
-    spans: &[Range<usize>],
+fn add_columns<const N: usize, const C: usize>(
+    values: &[f32],
+    width: usize,
+    from: usize,
+    weights: [&[f32]; N],
     at: usize,
-    mut weights: &[f32],
-) -> [f32; N] {
-    let mut sums = [0.0_f32; N];
-    for span in spans {
-        let (own, later) = weights.split_at(span.len());
-        for (weight, value) in own.iter().zip(rows(values, span).chunks_exact(values.width)) {
-            if let Some(value) = value[at..].first_chunk::<N>() {
+    out: &mut [f32],
+) {
+    let dim = out.len() / N;
+    let mut sums = [[0.0_f32; C]; N];
+    for (n, sums) in sums.iter_mut().enumerate() {
+        sums.copy_from_slice(&out[n * dim + at..][..C]);
+    }
+    for (i, value) in values.chunks_exact(width).enumerate() {
+        if let Some(value) = value[from..].first_chunk::<C>() {
+            for (sums, weights) in sums.iter_mut().zip(weights) {
                 for (sum, value) in sums.iter_mut().zip(value) {
-                    *sum = weight.mul_add(*value, *sum);
+                    *sum = weights[i].mul_add(*value, *sum);
                 }
             }
         }
-        weights = later;
     }
-    sums
+    for (n, sums) in sums.iter().enumerate() {
+        out[n * dim + at..][..C].copy_from_slice(sums);
+    }
 }
 
 impl Cpu {

@@ -8,16 +8,6 @@ use super::lanes::Lanes;
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(__m256);
 
-/// bf16 number `i` at `at` in 8 lanes.
-#[inline(always)]
-unsafe fn splat(at: *const u8, i: usize) -> __m256 {
-    // SAFETY: the caller vouches for the two bytes of number `i` and for AVX2.
-    unsafe {
-        let pair = _mm256_set1_epi16(at.add(2 * i).cast::<i16>().read_unaligned());
-        _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(0xffff_0000_u32 as i32)))
-    }
-}
-
 /// The sum of the eight lanes of each: lane `i` and `i + 4`, then `i + 2`, `i + 1`.
 ///
 /// # Safety
@@ -100,6 +90,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for 8 f32 at `at` and for AVX2.
+        unsafe { _mm256_storeu_ps(at, self.0) };
+    }
+
+    #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: the caller vouches for AVX2 and FMA.
         unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0)) }
@@ -133,12 +129,6 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn top_nibble(words: Self::Words) -> Self {
-        // SAFETY: the caller vouches for AVX2.
-        unsafe { Self(_mm256_cvtepi32_ps(_mm256_srli_epi32::<28>(words))) }
-    }
-
-    #[inline(always)]
     unsafe fn top_byte(words: Self::Words) -> Self {
         // SAFETY: the caller vouches for AVX2.
         unsafe { Self(_mm256_cvtepi32_ps(_mm256_srli_epi32::<24>(words))) }
@@ -160,24 +150,30 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bytes at `at`, 32 at `mask` and for AVX2.
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 8 bf16 at `at` and for AVX2.
         unsafe {
-            let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())));
-            Self(_mm256_castsi256_ps(_mm256_and_si256(wide, _mm256_loadu_si256(mask.cast()))))
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
+            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, part: usize, words_per_group: usize) -> Self {
-        let group = part * Self::WIDTH / words_per_group;
-        // SAFETY: the caller vouches for the scales of the block's groups and for AVX2.
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 8 masks at `mask` and for AVX2.
+        unsafe { Self(_mm256_and_ps(self.0, _mm256_loadu_ps(mask.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn spread(at: *const f32, part: usize, words: usize) -> Self {
+        // SAFETY: the caller vouches for the f32 of the block's groups and for AVX2.
         unsafe {
-            if words_per_group == 4 {
-                Self(_mm256_blend_ps::<0xf0>(splat(at, group), splat(at, group + 1)))
-            } else {
-                Self(splat(at, group))
+            let at = at.add(part * Self::WIDTH / words);
+            let first = _mm256_broadcast_ss(&*at);
+            if words > 4 {
+                return Self(first);
             }
+            Self(_mm256_blend_ps::<0xf0>(first, _mm256_broadcast_ss(&*at.add(1))))
         }
     }
 
@@ -191,29 +187,49 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+    unsafe fn nothing() -> Self::Words {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(
+        sums: Self::Words,
+        w: [Self::Words; 2],
+        x: [*const f32; 2],
+    ) -> Self::Words {
         // SAFETY: the caller vouches for 32 bytes at each of `x`, for AVX2 and, with `DOT`,
         // for AVX-VNNI.
         unsafe {
             let x = x.map(|x| _mm256_loadu_si256(x.cast()));
-            let sums = if DOT {
-                let sums = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w[0], x[0]);
-                _mm256_dpbusd_avx_epi32(sums, w[1], x[1])
-            } else {
-                // Four products of a nibble and a byte are far below 2^15.
-                let pairs = _mm256_add_epi16(
-                    _mm256_maddubs_epi16(w[0], x[0]),
-                    _mm256_maddubs_epi16(w[1], x[1]),
-                );
-                _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
-            };
-            Self(_mm256_cvtepi32_ps(sums))
+            if DOT {
+                let sums = _mm256_dpbusd_avx_epi32(sums, w[0], x[0]);
+                return _mm256_dpbusd_avx_epi32(sums, w[1], x[1]);
+            }
+            // Four products of a nibble and a byte are far below 2^15.
+            let pairs = _mm256_add_epi16(
+                _mm256_maddubs_epi16(w[0], x[0]),
+                _mm256_maddubs_epi16(w[1], x[1]),
+            );
+            _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn times_256(words: Self::Words) -> Self::Words {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe { _mm256_slli_epi32::<8>(words) }
+    }
+
+    #[inline(always)]
+    unsafe fn whole(words: Self::Words) -> Self {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe { Self(_mm256_cvtepi32_ps(words)) }
     }
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch may name any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
 }

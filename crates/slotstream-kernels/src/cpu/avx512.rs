@@ -34,6 +34,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for 16 f32 at `at` and for AVX-512.
+        unsafe { _mm512_storeu_ps(at, self.0) };
+    }
+
+    #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: the caller vouches for AVX-512.
         unsafe { Self(_mm512_fmadd_ps(self.0, b.0, c.0)) }
@@ -69,12 +75,6 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn top_nibble(words: Self::Words) -> Self {
-        // SAFETY: the caller vouches for AVX-512.
-        unsafe { Self(_mm512_cvtepi32_ps(_mm512_srli_epi32::<28>(words))) }
-    }
-
-    #[inline(always)]
     unsafe fn top_byte(words: Self::Words) -> Self {
         // SAFETY: the caller vouches for AVX-512.
         unsafe { Self(_mm512_cvtepi32_ps(_mm512_srli_epi32::<24>(words))) }
@@ -96,73 +96,39 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bf16 at `at`, 16 masks at `mask` and for AVX-512.
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 16 bf16 at `at` and for AVX-512.
         unsafe {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 16 masks at `mask` and for AVX-512.
+        unsafe {
             let masked =
-                _mm512_and_si512(_mm512_slli_epi32::<16>(wide), _mm512_loadu_si512(mask.cast()));
+                _mm512_and_si512(_mm512_castps_si512(self.0), _mm512_loadu_si512(mask.cast()));
             Self(_mm512_castsi512_ps(masked))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, _part: usize, words_per_group: usize) -> Self {
-        // Bytes `i` and `i + 1` as the upper half of a word.
-        const fn upper(i: i32) -> i32 {
-            i << 16 | (i + 1) << 24 | 0x8080
-        }
-        // SAFETY: the caller vouches for the scales of the block's groups and for AVX-512.
+    unsafe fn spread(at: *const f32, _part: usize, words: usize) -> Self {
+        // SAFETY: the caller vouches for the f32 of the block's groups and for AVX-512.
         unsafe {
-            let (few, bytes) = match words_per_group {
-                4 => (
-                    _mm512_set1_epi64(at.cast::<i64>().read_unaligned()),
-                    _mm512_set_epi32(
-                        upper(6),
-                        upper(6),
-                        upper(6),
-                        upper(6),
-                        upper(4),
-                        upper(4),
-                        upper(4),
-                        upper(4),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                    ),
+            Self(match words {
+                4 => _mm512_permutevar_ps(
+                    _mm512_broadcast_f32x4(_mm_loadu_ps(at)),
+                    _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0),
                 ),
-                8 => (
-                    _mm512_set1_epi32(at.cast::<i32>().read_unaligned()),
-                    _mm512_set_epi32(
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(2),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                        upper(0),
-                    ),
+                8 => _mm512_permutevar_ps(
+                    _mm512_castpd_ps(_mm512_set1_pd(at.cast::<f64>().read_unaligned())),
+                    _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
                 ),
-                _ => (
-                    _mm512_set1_epi16(at.cast::<i16>().read_unaligned()),
-                    _mm512_set1_epi32(upper(0)),
-                ),
-            };
-            Self(_mm512_castsi512_ps(_mm512_shuffle_epi8(few, bytes)))
+                _ => _mm512_set1_ps(*at),
+            })
         }
     }
 
@@ -176,29 +142,48 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+    unsafe fn nothing() -> Self::Words {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(
+        sums: Self::Words,
+        w: [Self::Words; 2],
+        x: [*const f32; 2],
+    ) -> Self::Words {
         // SAFETY: the caller vouches for 64 bytes at each of `x`, for AVX-512 and, with `DOT`,
         // for AVX-512 VNNI.
         unsafe {
             let x = x.map(|x| _mm512_loadu_si512(x.cast()));
-            let sums = if DOT {
-                let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], x[0]);
-                _mm512_dpbusd_epi32(sums, w[1], x[1])
-            } else {
-                // Four products of a nibble and a byte are far below 2^15.
-                let pairs = _mm512_add_epi16(
-                    _mm512_maddubs_epi16(w[0], x[0]),
-                    _mm512_maddubs_epi16(w[1], x[1]),
-                );
-                _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))
-            };
-            Self(_mm512_cvtepi32_ps(sums))
+            if DOT {
+                return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sums, w[0], x[0]), w[1], x[1]);
+            }
+            // Four products of a nibble and a byte are far below 2^15.
+            let pairs = _mm512_add_epi16(
+                _mm512_maddubs_epi16(w[0], x[0]),
+                _mm512_maddubs_epi16(w[1], x[1]),
+            );
+            _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn times_256(words: Self::Words) -> Self::Words {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { _mm512_slli_epi32::<8>(words) }
+    }
+
+    #[inline(always)]
+    unsafe fn whole(words: Self::Words) -> Self {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe { Self(_mm512_cvtepi32_ps(words)) }
     }
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch may name any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
 }

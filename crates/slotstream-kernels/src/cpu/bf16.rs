@@ -1,7 +1,6 @@
 //! bf16 rows.
 
-use std::ops::Range;
-
+use super::affine::start_of;
 use super::lanes::{LANES, Lanes};
 use super::tile::{AHEAD, Rows};
 use crate::Bf16Matrix;
@@ -43,70 +42,37 @@ unsafe fn add_block<V: Lanes, const N: usize, const T: usize>(
 }
 
 impl<V: Lanes> Rows<V> for Bf16<'_> {
-    const BLOCK: usize = BLOCK;
-
-    #[inline(always)]
-    fn blocks(&self) -> usize {
-        self.0.cols() / BLOCK
+    /// Past a row the values of the next would be read with it: they may be infinite, so this is
+    /// for rows of whole blocks.
+    fn readable(&self) -> usize {
+        if self.0.cols().is_multiple_of(BLOCK) { self.0.rows() } else { 0 }
     }
 
     #[inline(always)]
-    unsafe fn add<const N: usize, const T: usize>(
+    unsafe fn add<const N: usize, const T: usize, const END: bool>(
         &self,
         row: usize,
         x: [*const f32; T],
-        blocks: Range<usize>,
+        _sums: [*const f32; T],
         acc: &mut [[V::All; T]; N],
     ) {
-        let mut w = [std::ptr::null(); N];
-        for (n, w) in w.iter_mut().enumerate() {
-            *w = self.0.row(row + n).as_ptr();
-        }
-        // SAFETY: the caller's promise; `blocks` are whole blocks of the rows.
-        unsafe {
-            for block in blocks {
-                let (mut here, mut x) = (w, x);
+        let row_bytes = 2 * self.0.cols();
+        let w = self.0.bytes().as_ptr().wrapping_add(row * row_bytes);
+        for block in 0..row_bytes.div_ceil(BLOCK_BYTES) {
+            let (at, mut here) = (block * BLOCK_BYTES, [w; N]);
+            let mut padded = [[0; BLOCK_BYTES]; N];
+            // SAFETY: the caller's promise; packed rows are whole blocks, padded with zeros.
+            unsafe {
                 for n in 0..N {
-                    here[n] = w[n].add(block * BLOCK_BYTES);
-                    V::prefetch(w[0].wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
+                    here[n] = w.add(n * row_bytes + at);
+                    V::prefetch(w.wrapping_add(AHEAD + at * N + n * BLOCK_BYTES));
+                    if END {
+                        padded[n] = start_of(&self.0.row(row + n)[at..]);
+                        here[n] = padded[n].as_ptr();
+                    }
                 }
-                for x in &mut x {
-                    *x = x.add(block * BLOCK);
-                }
-                add_block::<V, N, T>(here, x, acc);
+                add_block::<V, N, T>(here, x.map(|x| x.add(block * BLOCK)), acc);
             }
         }
-    }
-
-    #[inline(always)]
-    unsafe fn add_rest<const T: usize>(
-        &self,
-        row: usize,
-        x: [*const f32; T],
-        acc: &mut [V::All; T],
-    ) {
-        let block = Rows::<V>::blocks(self);
-        let rest = &self.0.row(row)[block * BLOCK_BYTES..];
-        if rest.is_empty() {
-            return;
-        }
-        let mut words = [0; BLOCK_BYTES];
-        words[..rest.len()].copy_from_slice(rest);
-        // SAFETY: the caller's promise; packed rows are whole blocks, padded with zeros.
-        unsafe {
-            let mut sums = [*acc];
-            let x = x.map(|x| x.add(block * BLOCK));
-            add_block::<V, 1, T>([words.as_ptr()], x, &mut sums);
-            *acc = sums[0];
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn finish<const T: usize>(
-        &self,
-        _row: usize,
-        _sums: [*const f32; T],
-        _acc: &mut [V::All; T],
-    ) {
     }
 }

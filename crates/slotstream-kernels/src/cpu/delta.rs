@@ -196,9 +196,7 @@ impl Cpu {
         let record: Vec<Option<Out>> =
             record.iter_mut().map(|record| record.as_deref_mut().map(Out::new)).collect();
         let (state, out) = (Out::new(state), Out::new(out));
-        // One row takes some 150 us: less than a thread that is woken on a busy machine.
-        let work = if m == 1 { 0 } else { m * heads * size * WORK };
-        self.threads.run(heads, work, |head| {
+        self.threads.run(heads, m * heads * size * WORK, |head| {
             // SAFETY: each task has its own head of `state`, which is borrowed exclusively.
             let state = unsafe { state.slice(head * size..(head + 1) * size) };
             kept(&HEAD, |vectors| {

@@ -10,9 +10,9 @@ use super::avx512::Avx512;
 use super::neon::Neon;
 use super::{
     InstructionSet,
-    affine::{Affine, Exact},
+    affine::{Affine, Bytes, Words},
     bf16::Bf16,
-    int8::Int8,
+    fixed::Fixed,
     lanes::Lanes,
     pack::Packing,
     scalar::Scalar,
@@ -23,9 +23,15 @@ use crate::{AffineMatrix, Bf16Matrix};
 /// A weight matrix of either kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Weights<'a> {
-    Affine(AffineMatrix<'a>),
-    /// 4-bit rows for rows of `x` in bytes; whether the machine has dot products of bytes.
-    Int8(AffineMatrix<'a>, bool),
+    /// 4-bit rows, for rows of `x` in 1 or 3 digits.
+    Nibbles {
+        w: AffineMatrix<'a>,
+        digits: usize,
+        /// The machine has dot products of bytes.
+        dots: bool,
+    },
+    /// 8-bit rows.
+    Bytes(AffineMatrix<'a>),
     Bf16(Bf16Matrix<'a>),
 }
 
@@ -33,7 +39,7 @@ impl Weights<'_> {
     /// Output features.
     pub(super) fn rows(&self) -> usize {
         match self {
-            Self::Affine(w) | Self::Int8(w, _) => w.rows(),
+            Self::Nibbles { w, .. } | Self::Bytes(w) => w.rows(),
             Self::Bf16(w) => w.rows(),
         }
     }
@@ -41,17 +47,18 @@ impl Weights<'_> {
     /// Input features.
     pub(super) fn cols(&self) -> usize {
         match self {
-            Self::Affine(w) | Self::Int8(w, _) => w.cols(),
+            Self::Nibbles { w, .. } | Self::Bytes(w) => w.cols(),
             Self::Bf16(w) => w.cols(),
         }
     }
 
     /// How `x` must be packed.
     pub(super) fn packing(&self) -> Packing {
-        match self {
-            Self::Affine(w) if w.format().bits() == 4 => Packing::Nibbles(w.format().group_size()),
-            Self::Affine(w) => Packing::Bytes(w.format().group_size()),
-            Self::Int8(w, _) => Packing::Int8(w.format().group_size()),
+        match *self {
+            Self::Nibbles { w, digits, .. } => {
+                Packing::Nibbles { size: w.format().group_size(), digits }
+            }
+            Self::Bytes(w) => Packing::Bytes(w.format().group_size()),
             Self::Bf16(_) => Packing::Bf16,
         }
     }
@@ -59,23 +66,29 @@ impl Weights<'_> {
     /// Computes rows `rows` of these weights for all rows of the job.
     ///
     /// # Safety
-    /// The machine has `isa` and what [`Int8`](Self::Int8) says that it has; the job's rows were packed with [`packing`](Self::packing) for
-    /// [`cols`](Self::cols); nobody else touches the columns `rows` of its `out` rows.
+    /// The machine has `isa` and what [`Nibbles`](Self::Nibbles) says that it has; the job's rows
+    /// were packed with [`packing`](Self::packing) for [`cols`](Self::cols); nobody else touches the columns `rows` of its `out` rows.
     pub(super) unsafe fn run(&self, isa: InstructionSet, job: &Job<'_>, rows: Range<usize>) {
         assert!(rows.end <= self.rows() && rows.end <= job.stride, "rows of the weights");
         // SAFETY: the caller's promise, with the rows just checked.
         unsafe {
             match (isa, self) {
                 #[cfg(target_arch = "x86_64")]
-                (InstructionSet::Avx2, Self::Int8(w, true)) => dots_avx2(w, job, rows),
+                (InstructionSet::Avx2, Self::Nibbles { w, digits, dots: true }) => {
+                    dots_avx2(w, *digits, job, rows);
+                }
                 #[cfg(target_arch = "x86_64")]
                 (InstructionSet::Avx2, _) => run_avx2(self, job, rows),
                 #[cfg(target_arch = "x86_64")]
-                (InstructionSet::Avx512, Self::Int8(w, true)) => dots_avx512(w, job, rows),
+                (InstructionSet::Avx512, Self::Nibbles { w, digits, dots: true }) => {
+                    dots_avx512(w, *digits, job, rows);
+                }
                 #[cfg(target_arch = "x86_64")]
                 (InstructionSet::Avx512, _) => run_avx512(self, job, rows),
                 #[cfg(target_arch = "aarch64")]
-                (InstructionSet::Neon, Self::Int8(w, true)) => dots_neon(w, job, rows),
+                (InstructionSet::Neon, Self::Nibbles { w, digits, dots: true }) => {
+                    dots_neon(w, *digits, job, rows);
+                }
                 #[cfg(target_arch = "aarch64")]
                 (InstructionSet::Neon, _) => run_neon(self, job, rows),
                 _ => run_with::<Scalar>(self, job, rows),
@@ -115,39 +128,57 @@ unsafe fn run_neon(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
 /// Those of [`Weights::run`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,avxvnni")]
-unsafe fn dots_avx2(w: &AffineMatrix<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn dots_avx2(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; AVX2, FMA and AVX-VNNI are enabled here.
-    unsafe { int8::<Avx2, true>(w, job, rows) };
+    unsafe { nibbles::<Avx2, true>(w, digits, job, rows) };
 }
 
 /// # Safety
 /// Those of [`Weights::run`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn dots_avx512(w: &AffineMatrix<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn dots_avx512(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; AVX-512 with VNNI is enabled here.
-    unsafe { int8::<Avx512, true>(w, job, rows) };
+    unsafe { nibbles::<Avx512, true>(w, digits, job, rows) };
 }
 
 /// # Safety
 /// Those of [`Weights::run`].
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn dots_neon(w: &AffineMatrix<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn dots_neon(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; NEON with its dot products is enabled here.
-    unsafe { int8::<Neon, true>(w, job, rows) };
+    unsafe { nibbles::<Neon, true>(w, digits, job, rows) };
 }
 
 /// # Safety
 /// As for [`run_with`]; with `DOT` the machine has dot products of bytes.
 #[inline(always)]
-unsafe fn int8<V: Lanes, const DOT: bool>(w: &AffineMatrix<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn nibbles<V: Lanes, const DOT: bool>(
+    w: &AffineMatrix<'_>,
+    digits: usize,
+    job: &Job<'_>,
+    rows: Range<usize>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match digits {
+            1 => affine::<V, Fixed<1, DOT>>(w, job, rows),
+            _ => affine::<V, Fixed<3, DOT>>(w, job, rows),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`run_with`].
+#[inline(always)]
+unsafe fn affine<V: Lanes, W: Words>(w: &AffineMatrix<'_>, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; the constants are those of the matrix.
     unsafe {
         match w.format().group_size() {
-            32 => tile::rows::<V, _>(&Affine::<Int8<DOT>, 32>::new(w), job, rows),
-            64 => tile::rows::<V, _>(&Affine::<Int8<DOT>, 64>::new(w), job, rows),
-            _ => tile::rows::<V, _>(&Affine::<Int8<DOT>, 128>::new(w), job, rows),
+            32 => tile::rows::<V, _>(&Affine::<W, 32>::new(w), job, rows),
+            64 => tile::rows::<V, _>(&Affine::<W, 64>::new(w), job, rows),
+            _ => tile::rows::<V, _>(&Affine::<W, 128>::new(w), job, rows),
         }
     }
 }
@@ -156,19 +187,12 @@ unsafe fn int8<V: Lanes, const DOT: bool>(w: &AffineMatrix<'_>, job: &Job<'_>, r
 /// Those of [`Weights::run`]; must be inlined into a function that has the features of `V`.
 #[inline(always)]
 unsafe fn run_with<V: Lanes>(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
-    // SAFETY: the caller's promise; the constants are those of the matrix.
+    // SAFETY: the caller's promise.
     unsafe {
         match w {
+            Weights::Nibbles { w, digits, .. } => nibbles::<V, false>(w, *digits, job, rows),
+            Weights::Bytes(w) => affine::<V, Bytes>(w, job, rows),
             Weights::Bf16(w) => tile::rows::<V, _>(&Bf16(w), job, rows),
-            Weights::Int8(w, _) => int8::<V, false>(w, job, rows),
-            Weights::Affine(w) => match (w.format().bits(), w.format().group_size()) {
-                (4, 32) => tile::rows::<V, _>(&Affine::<Exact<4>, 32>::new(w), job, rows),
-                (4, 64) => tile::rows::<V, _>(&Affine::<Exact<4>, 64>::new(w), job, rows),
-                (4, _) => tile::rows::<V, _>(&Affine::<Exact<4>, 128>::new(w), job, rows),
-                (_, 32) => tile::rows::<V, _>(&Affine::<Exact<8>, 32>::new(w), job, rows),
-                (_, 64) => tile::rows::<V, _>(&Affine::<Exact<8>, 64>::new(w), job, rows),
-                (_, _) => tile::rows::<V, _>(&Affine::<Exact<8>, 128>::new(w), job, rows),
-            },
         }
     }
 }

@@ -38,6 +38,9 @@ pub(super) trait Lanes: Copy {
     /// `WIDTH` f32 at `at`.
     unsafe fn load(at: *const f32) -> Self;
 
+    /// Writes to `WIDTH` f32 at `at`.
+    unsafe fn store(self, at: *mut f32);
+
     /// `self * b + c`, rounded once.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
 
@@ -50,9 +53,6 @@ pub(super) trait Lanes: Copy {
     /// `words & mask` as numbers; `mask` is below 2^31.
     unsafe fn field(words: Self::Words, mask: u32) -> Self;
 
-    /// `words >> 28` as numbers.
-    unsafe fn top_nibble(words: Self::Words) -> Self;
-
     /// `words >> 24` as numbers.
     unsafe fn top_byte(words: Self::Words) -> Self;
 
@@ -62,22 +62,39 @@ pub(super) trait Lanes: Copy {
     /// The upper half of each word as a bf16.
     unsafe fn high_bf16(words: Self::Words) -> Self;
 
-    /// `WIDTH` bf16 at `at`, and-ed with the `WIDTH` masks at `mask` after widening.
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self;
+    /// `WIDTH` bf16 at `at`.
+    unsafe fn bf16(at: *const u8) -> Self;
 
-    /// The scale of each word of part `part` of a block of sixteen words: lane `i` gets bf16
-    /// number `(part * WIDTH + i) / words_per_group` at `at`; `words_per_group` is 4, 8 or, for
-    /// that and more, 16.
-    unsafe fn scales(at: *const u8, part: usize, words_per_group: usize) -> Self;
+    /// The bits, and-ed with the `WIDTH` masks at `mask`.
+    unsafe fn masked(self, mask: *const u32) -> Self;
+
+    /// The scale of each word of part `part` of a block of sixteen words: lane `i` gets number
+    /// `(part * WIDTH + i) / words` of those at `at`; `words`, of a group, is 4, 8 or, for that
+    /// and more, 16. There are as many f32 at `at` as the block has groups.
+    unsafe fn spread(at: *const f32, part: usize, words: usize) -> Self;
 
     /// The low and the high nibble of each byte, in bytes.
     unsafe fn nibbles(words: Self::Words) -> [Self::Words; 2];
 
-    /// Of each word the sum over its four bytes of byte times signed byte, for both of `w` with
-    /// the `4 * WIDTH` bytes of `x` that belong to it, as a number: exact, since all bytes of `w`
-    /// are nibbles. With `DOT` by the machine's dot product of bytes, which the caller vouches for.
-    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self;
+    /// All words zero.
+    unsafe fn nothing() -> Self::Words;
 
-    /// Asks for the cache line at `at`, which may be anywhere.
+    /// Of each word the sum over its four bytes of byte times signed byte, for both of `w` with
+    /// the `4 * WIDTH` bytes of `x` that belong to it, added to `sums`: exact, since all bytes of
+    /// `w` are nibbles. With `DOT` by the machine's dot product of bytes, which the caller vouches
+    /// for.
+    unsafe fn dots<const DOT: bool>(
+        sums: Self::Words,
+        w: [Self::Words; 2],
+        x: [*const f32; 2],
+    ) -> Self::Words;
+
+    /// Signed words times 256.
+    unsafe fn times_256(words: Self::Words) -> Self::Words;
+
+    /// Signed words as numbers, rounded once.
+    unsafe fn whole(words: Self::Words) -> Self;
+
+    /// Asks for the cache line at `at`, which may be anywhere, for the second level cache.
     unsafe fn prefetch(at: *const u8);
 }

@@ -14,8 +14,8 @@ mod delta;
 mod dispatch;
 mod error;
 mod experts;
+mod fixed;
 mod hyper;
-mod int8;
 mod isa;
 mod lanes;
 mod matmul;
@@ -38,7 +38,7 @@ use slotstream_core::RecordLayout;
 use self::{dispatch::Weights, experts::Scratch, hyper::Between, pack::Buffer, threads::Threads};
 use crate::{
     AffineMatrix, Arithmetic, AttentionArgs, Bf16Matrix, BlockSelectArgs, ConvArgs, ExpertRows,
-    GatedDeltaArgs, HcWeights, Kernels, MlpWeights, NormRopeArgs, PleGateArgs,
+    GatedDeltaArgs, HcWeights, Kernels, MlpWeights, NormRopeArgs, PleGateArgs, Rope,
 };
 
 pub use self::{error::CpuError, isa::InstructionSet};
@@ -48,6 +48,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
     static BETWEEN: RefCell<Between> = RefCell::default();
     static ANGLES: RefCell<Vec<(f32, f32)>> = RefCell::default();
+    static MEAN: RefCell<Vec<f32>> = RefCell::default();
 }
 
 /// Lends what a thread keeps between calls. It is taken out meanwhile: a call within the call
@@ -60,7 +61,7 @@ fn kept<T: Default>(key: &'static LocalKey<RefCell<T>>, call: impl FnOnce(&mut T
 
 /// The op set on the CPU: SIMD chosen at run time, work spread over threads.
 ///
-/// Every operation but the key of a block has its own code. The bits of a result are the same for
+/// Every operation has its own code. The bits of a result are the same for
 /// every instruction set, number of threads and number of rows in the call, in either
 /// [`Arithmetic`].
 ///
@@ -105,10 +106,14 @@ impl Cpu {
 
     /// How products with this matrix are computed.
     fn weights<'a>(&self, w: AffineMatrix<'a>) -> Weights<'a> {
-        match self.arithmetic {
-            Arithmetic::Fast if w.format().bits() == 4 => Weights::Int8(w, self.dots),
-            _ => Weights::Affine(w),
+        if w.format().bits() != 4 {
+            return Weights::Bytes(w);
         }
+        let digits = match self.arithmetic {
+            Arithmetic::Exact => 3,
+            Arithmetic::Fast => 1,
+        };
+        Weights::Nibbles { w, digits, dots: self.dots }
     }
 
     /// The instruction set in use.
@@ -197,6 +202,33 @@ impl Kernels for Cpu {
 
     fn norm_rope(&self, args: &NormRopeArgs<'_>, out: &mut [f32]) {
         kept(&ANGLES, |angles| self.heads(angles, args, out));
+    }
+
+    fn block_key(
+        &self,
+        raw: &[f32],
+        weight: &[f32],
+        eps: f32,
+        rope: &Rope,
+        position: u64,
+        out: &mut [f32],
+    ) {
+        let dim = weight.len();
+        let args = NormRopeArgs {
+            x: &[],
+            row_stride: dim,
+            offset: 0,
+            head_stride: dim,
+            heads: 1,
+            head_dim: dim,
+            weight,
+            eps,
+            rope,
+            position,
+        };
+        kept(&MEAN, |mean| {
+            kept(&ANGLES, |angles| self.mean_key(mean, angles, raw, &args, out));
+        });
     }
 
     fn block_select(&self, args: &BlockSelectArgs<'_>, out: &mut [u32]) {

@@ -4,8 +4,6 @@
 
 use std::arch::{aarch64::*, asm};
 
-use slotstream_core::bf16_to_f32;
-
 use super::lanes::Lanes;
 
 /// Four of the sixteen lanes.
@@ -62,6 +60,12 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for 4 f32 at `at` and for NEON.
+        unsafe { vst1q_f32(at, self.0) };
+    }
+
+    #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         // SAFETY: the caller vouches for NEON.
         unsafe { Self(vfmaq_f32(c.0, self.0, b.0)) }
@@ -90,12 +94,6 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn top_nibble(words: Self::Words) -> Self {
-        // SAFETY: the caller vouches for NEON.
-        unsafe { Self(vcvtq_f32_u32(vshrq_n_u32::<28>(words))) }
-    }
-
-    #[inline(always)]
     unsafe fn top_byte(words: Self::Words) -> Self {
         // SAFETY: the caller vouches for NEON.
         unsafe { Self(vcvtq_f32_u32(vshrq_n_u32::<24>(words))) }
@@ -114,23 +112,28 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 8 bytes at `at`, 16 at `mask` and for NEON.
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 4 bf16 at `at` and for NEON.
         unsafe {
-            let wide = vshlq_n_u32::<16>(vmovl_u16(vreinterpret_u16_u8(vld1_u8(at))));
-            Self(vreinterpretq_f32_u32(vandq_u32(wide, four(mask.cast()))))
+            let wide = vmovl_u16(vreinterpret_u16_u8(vld1_u8(at)));
+            Self(vreinterpretq_f32_u32(vshlq_n_u32::<16>(wide)))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, part: usize, words_per_group: usize) -> Self {
-        // A group has at least 4 words, so the lanes of a part share a scale.
-        let group = part * Self::WIDTH / words_per_group;
-        // SAFETY: the caller vouches for the scales of the block's groups and for NEON.
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 4 masks at `mask` and for NEON.
         unsafe {
-            let bits = u16::from_le_bytes(at.add(2 * group).cast::<[u8; 2]>().read());
-            Self(vdupq_n_f32(bf16_to_f32(bits)))
+            let bits = vreinterpretq_u32_f32(self.0);
+            Self(vreinterpretq_f32_u32(vandq_u32(bits, four(mask.cast()))))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn spread(at: *const f32, part: usize, words: usize) -> Self {
+        // A group has at least 4 words, so the lanes of a part share a scale.
+        // SAFETY: the caller vouches for the f32 of the block's groups and for NEON.
+        unsafe { Self(vld1q_dup_f32(at.add(part * Self::WIDTH / words))) }
     }
 
     #[inline(always)]
@@ -144,31 +147,54 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
+    unsafe fn nothing() -> Self::Words {
+        // SAFETY: the caller vouches for NEON.
+        unsafe { vdupq_n_u32(0) }
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(
+        sums: Self::Words,
+        w: [Self::Words; 2],
+        x: [*const f32; 2],
+    ) -> Self::Words {
         // SAFETY: the caller vouches for 16 bytes at each of `x`, for NEON and, with `DOT`, for
         // the dot products of NEON.
         unsafe {
+            let sums = vreinterpretq_s32_u32(sums);
             let [low, high] = w.map(|w| vreinterpretq_s8_u32(w));
             let [even, odd] = x.map(|x| vld1q_s8(x.cast()));
             let sums = if DOT {
-                dot(dot(vdupq_n_s32(0), low, even), high, odd)
+                dot(dot(sums, low, even), high, odd)
             } else {
                 // Four products of a nibble and a byte are far below 2^15.
                 let first = vmull_s8(vget_low_s8(low), vget_low_s8(even));
                 let first = vmlal_s8(first, vget_low_s8(high), vget_low_s8(odd));
                 let second = vmull_high_s8(low, even);
                 let second = vmlal_high_s8(second, high, odd);
-                vpaddlq_s16(vpaddq_s16(first, second))
+                vpadalq_s16(sums, vpaddq_s16(first, second))
             };
-            Self(vcvtq_f32_s32(sums))
+            vreinterpretq_u32_s32(sums)
         }
+    }
+
+    #[inline(always)]
+    unsafe fn times_256(words: Self::Words) -> Self::Words {
+        // SAFETY: the caller vouches for NEON.
+        unsafe { vshlq_n_u32::<8>(words) }
+    }
+
+    #[inline(always)]
+    unsafe fn whole(words: Self::Words) -> Self {
+        // SAFETY: the caller vouches for NEON.
+        unsafe { Self(vcvtq_f32_s32(vreinterpretq_s32_u32(words))) }
     }
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch may name any address; it changes nothing but caches.
         unsafe {
-            asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
+            asm!("prfm pldl2keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
         };
     }
 }

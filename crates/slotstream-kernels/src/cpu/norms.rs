@@ -136,6 +136,29 @@ impl Task for RankSum<'_> {
     }
 }
 
+/// The mean of rows, summed first row first.
+struct Mean<'a> {
+    rows: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Task for Mean<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { rows, out } = self;
+        let count = rows.len() / out.len();
+        out.fill(0.0);
+        for row in rows.chunks_exact(out.len()) {
+            for (out, row) in out.iter_mut().zip(row) {
+                *out += row;
+            }
+        }
+        for out in out {
+            *out /= count as f32;
+        }
+    }
+}
+
 impl Cpu {
     /// Runs a task on this thread.
     pub(super) fn run(&self, task: impl Task) {
@@ -183,6 +206,24 @@ impl Cpu {
         assert_eq!(args.weight.len(), args.head_dim, "weight is [head_dim]");
         assert!(out.len().is_multiple_of(args.heads * args.head_dim), "out is [m, heads, dim]");
         self.run(NormRope { args, angles, out });
+    }
+
+    /// See [`Kernels::block_key`](crate::Kernels::block_key): the head of `args`, whose `x` is not
+    /// looked at, is the mean of the rows of `raw`.
+    pub(super) fn mean_key(
+        &self,
+        mean: &mut Vec<f32>,
+        angles: &mut Vec<(f32, f32)>,
+        raw: &[f32],
+        args: &NormRopeArgs<'_>,
+        out: &mut [f32],
+    ) {
+        let dim = args.head_dim;
+        assert!(!raw.is_empty() && raw.len().is_multiple_of(dim), "raw is [ratio, dim]");
+        mean.resize(mean.len().max(dim), 0.0);
+        let mean = &mut mean[..dim];
+        self.run(Mean { rows: raw, out: mean });
+        self.heads(angles, &NormRopeArgs { x: mean, ..*args }, out);
     }
 
     /// See [`Kernels::conv_silu`](crate::Kernels::conv_silu).

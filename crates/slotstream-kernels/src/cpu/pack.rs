@@ -1,6 +1,10 @@
 //! The rows of `x`, laid out so that sixteen lanes load at once.
 
-use super::{InstructionSet, int8, lanes::LANES};
+use super::{
+    InstructionSet,
+    fixed::{self, Quantize},
+    lanes::LANES,
+};
 
 /// Rows of `x` that are packed at a time; what bounds the scratch of a call.
 pub(super) const ROWS: usize = 32;
@@ -8,21 +12,20 @@ pub(super) const ROWS: usize = 32;
 /// How the packed words of a weight row hold its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// Words of 8 values of 4 bits, in groups of the given size.
-    Nibbles(usize),
+    /// Words of 8 values of 4 bits, in groups of the given size, with `x` in so many digits: see
+    /// [`fixed`].
+    Nibbles { size: usize, digits: usize },
     /// Words of 4 values of 8 bits, in groups of the given size.
     Bytes(usize),
-    /// As nibbles, with `x` in bytes: see [`int8`].
-    Int8(usize),
     /// Words of 2 bf16, without groups.
     Bf16,
 }
 
 impl Packing {
     /// Values a word.
-    pub(super) const fn values(self) -> usize {
+    const fn values(self) -> usize {
         match self {
-            Self::Nibbles(_) | Self::Int8(_) => 8,
+            Self::Nibbles { .. } => 8,
             Self::Bytes(_) => 4,
             Self::Bf16 => 2,
         }
@@ -32,7 +35,7 @@ impl Packing {
     pub(super) const fn width(self, k: usize) -> usize {
         let blocks = k.div_ceil(LANES * self.values());
         match self {
-            Self::Int8(_) => blocks * int8::BLOCK,
+            Self::Nibbles { digits, .. } => self.groups(k) + blocks * fixed::block(digits),
             _ => blocks * LANES * self.values(),
         }
     }
@@ -40,17 +43,16 @@ impl Packing {
     /// Group sums of one row of `k`, rounded up to whole sixteens.
     pub(super) const fn groups(self, k: usize) -> usize {
         match self {
-            Self::Nibbles(size) | Self::Bytes(size) | Self::Int8(size) => {
-                (k / size).next_multiple_of(LANES)
-            }
+            Self::Nibbles { size, .. } | Self::Bytes(size) => (k / size).next_multiple_of(LANES),
             Self::Bf16 => 0,
         }
     }
 
-    /// Packs one row, with the loops compiled for `isa`: value `j` of word `w` goes to `[w / 16][j][w % 16]`, missing ones are 0.
+    /// Packs one row, with the loops compiled for `isa`. Of numbers, value `j` of word `w` goes to
+    /// `[w / 16][j][w % 16]`, missing ones are 0; digits are in the order of [`fixed::block`].
     ///
-    /// All values of a word but the last are left where they are in the word when it is
-    /// unpacked, so that they come out as `q * 2^(bits * j)`; `x` is divided by that here, which
+    /// All values of a byte word but the last are left where they are in the word when it is
+    /// unpacked, so that they come out as `q * 2^(8 * j)`; `x` is divided by that here, which
     /// is exact unless it underflows.
     ///
     /// # Safety
@@ -64,11 +66,13 @@ impl Packing {
     ) {
         match self {
             // SAFETY: the caller's promise.
-            Self::Int8(size) => unsafe { isa.run(int8::Quantize { x, size, out, sums }) },
-            Self::Nibbles(size) => {
-                transpose::<8>(x, [0, 4, 8, 12, 16, 20, 24, 0], out);
-                group_sums(x, size, sums);
-            }
+            Self::Nibbles { size, digits: 1 } => unsafe {
+                isa.run(Quantize::<1> { x, size, out, sums });
+            },
+            // SAFETY: the caller's promise.
+            Self::Nibbles { size, .. } => unsafe {
+                isa.run(Quantize::<3> { x, size, out, sums });
+            },
             Self::Bytes(size) => {
                 transpose::<4>(x, [0, 8, 16, 0], out);
                 group_sums(x, size, sums);
@@ -108,11 +112,16 @@ fn group_sums(x: &[f32], size: usize, sums: &mut [f32]) {
     }
 }
 
+/// A cache line: registers that are loaded from packed rows lie in one each.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "read as a part of an array")] [f32; LANES]);
+
 /// Room for packed rows, kept between calls.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    x: Vec<f32>,
-    sums: Vec<f32>,
+    x: Vec<Line>,
+    sums: Vec<Line>,
 }
 
 impl Buffer {
@@ -123,9 +132,19 @@ impl Buffer {
         rows: usize,
         k: usize,
     ) -> (&mut [f32], &mut [f32]) {
-        let (x, sums) = (rows * packing.width(k), rows * packing.groups(k));
-        self.x.resize(self.x.len().max(x), 0.0);
-        self.sums.resize(self.sums.len().max(sums), 0.0);
-        (&mut self.x[..x], &mut self.sums[..sums])
+        (
+            lines(&mut self.x, rows * packing.width(k)),
+            lines(&mut self.sums, rows * packing.groups(k)),
+        )
     }
+}
+
+/// The first `len` of some lines, of which there may be too few yet.
+fn lines(lines: &mut Vec<Line>, len: usize) -> &mut [f32] {
+    lines.resize(lines.len().max(len.div_ceil(LANES)), Line::default());
+    // SAFETY: a line is sixteen f32 without padding, so the lines are one array of them.
+    let all = unsafe {
+        std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<f32>(), LANES * lines.len())
+    };
+    &mut all[..len]
 }

@@ -49,6 +49,12 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for 16 f32 at `at`.
+        unsafe { at.cast::<[f32; LANES]>().write_unaligned(self.0) };
+    }
+
+    #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         each(|i| self.0[i].mul_add(b.0[i], c.0[i]))
     }
@@ -77,11 +83,6 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn top_nibble(words: Self::Words) -> Self {
-        each(|i| (words[i] >> 28) as f32)
-    }
-
-    #[inline(always)]
     unsafe fn top_byte(words: Self::Words) -> Self {
         each(|i| (words[i] >> 24) as f32)
     }
@@ -97,15 +98,21 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn bf16(at: *const u8, mask: *const u32) -> Self {
-        // SAFETY: the caller vouches for 16 bf16 at `at` and 16 masks at `mask`.
-        each(|i| unsafe { f32::from_bits(bf16_at(at, i).to_bits() & mask.add(i).read_unaligned()) })
+    unsafe fn bf16(at: *const u8) -> Self {
+        // SAFETY: the caller vouches for 16 bf16 at `at`.
+        each(|i| unsafe { bf16_at(at, i) })
     }
 
     #[inline(always)]
-    unsafe fn scales(at: *const u8, _part: usize, words_per_group: usize) -> Self {
-        // SAFETY: the caller vouches for the scales of the block's groups.
-        each(|i| unsafe { bf16_at(at, i / words_per_group) })
+    unsafe fn masked(self, mask: *const u32) -> Self {
+        // SAFETY: the caller vouches for 16 masks at `mask`.
+        each(|i| unsafe { f32::from_bits(self.0[i].to_bits() & mask.add(i).read_unaligned()) })
+    }
+
+    #[inline(always)]
+    unsafe fn spread(at: *const f32, _part: usize, words: usize) -> Self {
+        // SAFETY: the caller vouches for the f32 of the block's groups.
+        each(|i| unsafe { at.add(i / words).read() })
     }
 
     #[inline(always)]
@@ -114,18 +121,37 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn dots<const DOT: bool>(w: [Self::Words; 2], x: [*const f32; 2]) -> Self {
-        each(|i| {
-            let mut sum = 0;
+    unsafe fn nothing() -> Self::Words {
+        [0; LANES]
+    }
+
+    #[inline(always)]
+    unsafe fn dots<const DOT: bool>(
+        sums: Self::Words,
+        w: [Self::Words; 2],
+        x: [*const f32; 2],
+    ) -> Self::Words {
+        let mut sums = sums;
+        for (i, sum) in sums.iter_mut().enumerate() {
             for (w, x) in w.iter().zip(x) {
                 // SAFETY: the caller vouches for 16 words at each of `x`.
                 let x = unsafe { x.add(i).read() }.to_bits();
                 for (w, x) in w[i].to_le_bytes().into_iter().zip(x.to_le_bytes()) {
-                    sum += i32::from(w) * i32::from(x as i8);
+                    *sum = sum.wrapping_add_signed(i32::from(w) * i32::from(x as i8));
                 }
             }
-            sum as f32
-        })
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn times_256(words: Self::Words) -> Self::Words {
+        words.map(|word| word << 8)
+    }
+
+    #[inline(always)]
+    unsafe fn whole(words: Self::Words) -> Self {
+        each(|i| words[i].cast_signed() as f32)
     }
 
     #[inline(always)]

@@ -3,23 +3,28 @@
 use std::any::Any;
 use std::hint;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::CpuError;
 
-/// Multiply-adds below which calling another thread costs more than it saves.
-const WORTH_CALLING: usize = 1 << 18;
+/// Multiply-adds below which calling threads that are awake costs more than it saves.
+const WORTH_CALLING: usize = 1 << 16;
 
-/// How long a thread looks for the next call before it sleeps: about as long as waking it takes.
-const LOOK: Duration = Duration::from_micros(30);
+/// Multiply-adds below which waking a thread costs more than it saves.
+const WORTH_WAKING: usize = 1 << 18;
+
+/// How long a thread looks for the next call, or for the end of this one, before it sleeps: a few
+/// times what waking it takes, and what lies between the calls of a decoded token.
+const LOOK: Duration = Duration::from_micros(100);
 
 /// The calling thread and others, which sleep when there has been nothing to do for a moment.
 ///
 /// A caller never waits for a thread that has not begun: it does all that nobody else takes, and
-/// then waits only for what others are in the middle of.
+/// then waits only for what others are in the middle of. Nobody spins for longer than [`LOOK`],
+/// and nobody at all where the threads outnumber the processors.
 #[derive(Debug)]
 pub(super) struct Threads {
     /// The caller included.
@@ -28,8 +33,10 @@ pub(super) struct Threads {
     others: Vec<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// How long to look before sleeping.
+    look: Duration,
     gate: Mutex<Gate>,
     /// Told of a new call, and of the end.
     called: Condvar,
@@ -38,6 +45,11 @@ struct Shared {
     /// Calls so far. Changes while the gate is held; read without it by threads that look for
     /// the next call.
     calls: AtomicUsize,
+    /// Threads that are in the call. Changes while the gate is held; read without it by the
+    /// caller that looks for the end.
+    inside: AtomicUsize,
+    /// Threads that sleep, in the same manner.
+    asleep: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -46,29 +58,52 @@ struct Gate {
     open: Option<Call>,
     /// A call is open or is being left.
     busy: bool,
-    /// Threads that are in the call.
-    inside: usize,
-    asleep: usize,
+    /// The caller sleeps until the last thread has left.
+    awaited: bool,
     /// The first panic of a thread in the call.
     panic: Option<Box<dyn Any + Send>>,
     over: bool,
 }
 
 /// The tasks of a call, on the stack of the caller.
+///
+/// The caller takes them from the first on, others from the last on: so most of them are done by
+/// the same thread in every call, and what they keep in memory stays in its caches.
 struct Tasks<'a> {
-    next: AtomicUsize,
-    count: usize,
+    /// The first task that is left, and in the upper half the one after the last.
+    left: AtomicU64,
     task: &'a (dyn Fn(usize) + Sync),
 }
 
-impl Tasks<'_> {
+#[derive(Clone, Copy)]
+enum End {
+    First,
+    Last,
+}
+
+impl<'a> Tasks<'a> {
+    fn new(count: u32, task: &'a (dyn Fn(usize) + Sync)) -> Self {
+        Self { left: AtomicU64::new(u64::from(count) << 32), task }
+    }
+
+    fn take(&self, end: End) -> Option<usize> {
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            let (first, after) = (left & u64::from(u32::MAX), left >> 32);
+            (first < after).then(|| match end {
+                End::First => left + 1,
+                End::Last => left - (1 << 32),
+            })
+        });
+        let left = taken.ok()?;
+        Some(match end {
+            End::First => (left & u64::from(u32::MAX)) as usize,
+            End::Last => (left >> 32) as usize - 1,
+        })
+    }
+
     /// Runs tasks until none is left.
-    fn drain(&self) {
-        loop {
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= self.count {
-                break;
-            }
+    fn drain(&self, end: End) {
+        while let Some(i) = self.take(end) {
             (self.task)(i);
         }
     }
@@ -83,24 +118,41 @@ struct Call(*const Tasks<'static>);
 unsafe impl Send for Call {}
 
 impl Shared {
+    fn new(look: Duration) -> Self {
+        Self {
+            look,
+            gate: Mutex::default(),
+            called: Condvar::new(),
+            left: Condvar::new(),
+            calls: AtomicUsize::new(0),
+            inside: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
+        }
+    }
+
     fn gate(&self) -> MutexGuard<'_, Gate> {
         // Nothing panics while it is held.
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the other threads do; `look` is how long each looks for a call before it sleeps.
-    fn serve(&self, look: Duration) {
+    /// Looks for `found` for a while.
+    fn look(&self, found: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !found() && begun.elapsed() < self.look {
+            (0..16).for_each(|_| hint::spin_loop());
+        }
+    }
+
+    /// What the other threads do.
+    fn serve(&self) {
         let mut seen = 0;
         loop {
-            let begun = Instant::now();
-            while self.calls.load(Ordering::Relaxed) == seen && begun.elapsed() < look {
-                (0..32).for_each(|_| hint::spin_loop());
-            }
+            self.look(|| self.calls.load(Ordering::Relaxed) != seen);
             let mut gate = self.gate();
             while self.calls.load(Ordering::Relaxed) == seen && !gate.over {
-                gate.asleep += 1;
+                self.asleep.fetch_add(1, Ordering::Relaxed);
                 gate = self.called.wait(gate).unwrap_or_else(PoisonError::into_inner);
-                gate.asleep -= 1;
+                self.asleep.fetch_sub(1, Ordering::Relaxed);
             }
             if gate.over {
                 return;
@@ -108,24 +160,23 @@ impl Shared {
             seen = self.calls.load(Ordering::Relaxed);
             // Without an open call this one came too late for it.
             let Some(Call(tasks)) = gate.open else { continue };
-            gate.inside += 1;
+            self.inside.fetch_add(1, Ordering::Relaxed);
             drop(gate);
             // SAFETY: the call was open and this thread was counted in under the same lock, so
             // the caller waits in `leave` until it is counted out, and the tasks stay.
-            let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*tasks).drain() }));
+            let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*tasks).drain(End::Last) }));
             let mut gate = self.gate();
-            gate.inside -= 1;
             if let Err(panic) = result {
                 gate.panic.get_or_insert(panic);
             }
-            if gate.inside == 0 {
+            if self.inside.fetch_sub(1, Ordering::Relaxed) == 1 && gate.awaited {
                 self.left.notify_one();
             }
         }
     }
 
-    /// Opens a call, unless there is one.
-    fn enter(&self, tasks: &Tasks<'_>) -> bool {
+    /// Opens a call, unless there is one; `wake` also calls threads that sleep.
+    fn enter(&self, tasks: &Tasks<'_>, wake: bool) -> bool {
         let mut gate = self.gate();
         if gate.busy {
             return false;
@@ -134,7 +185,7 @@ impl Shared {
         gate.busy = true;
         gate.open = Some(Call(tasks.cast()));
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if gate.asleep > 0 {
+        if wake && self.asleep.load(Ordering::Relaxed) > 0 {
             self.called.notify_all();
         }
         true
@@ -142,11 +193,19 @@ impl Shared {
 
     /// Closes the call and waits for those inside; gives their panic.
     fn leave(&self) -> Option<Box<dyn Any + Send>> {
+        let is_inside = || self.inside.load(Ordering::Relaxed) > 0;
         let mut gate = self.gate();
         gate.open = None;
-        while gate.inside > 0 {
+        if is_inside() {
+            drop(gate);
+            self.look(|| !is_inside());
+            gate = self.gate();
+        }
+        gate.awaited = true;
+        while is_inside() {
             gate = self.left.wait(gate).unwrap_or_else(PoisonError::into_inner);
         }
+        gate.awaited = false;
         gate.busy = false;
         gate.panic.take()
     }
@@ -160,13 +219,13 @@ impl Threads {
         // Where threads outnumber the processors, one that looks takes the place of one that works.
         let alone =
             thread::available_parallelism().is_ok_and(|processors| count <= processors.get());
-        let look = if alone { LOOK } else { Duration::ZERO };
-        let mut threads = Self { count, shared: Arc::default(), others: Vec::new() };
+        let shared = Arc::new(Shared::new(if alone { LOOK } else { Duration::ZERO }));
+        let mut threads = Self { count, shared, others: Vec::new() };
         for i in 1..count {
             let shared = Arc::clone(&threads.shared);
             let other = thread::Builder::new()
                 .name(format!("slotstream-cpu-{i}"))
-                .spawn(move || shared.serve(look))
+                .spawn(move || shared.serve())
                 .map_err(|source| CpuError::Threads { threads: count, source })?;
             threads.others.push(other);
         }
@@ -183,15 +242,18 @@ impl Threads {
     ///
     /// While another thread's call is going on, the caller works alone.
     pub(super) fn run(&self, tasks: usize, work: usize, task: impl Fn(usize) + Sync) {
-        if self.others.is_empty() || tasks < 2 || work < WORTH_CALLING {
+        let wake = work >= WORTH_WAKING;
+        let is_asleep = || self.shared.asleep.load(Ordering::Relaxed) == self.others.len();
+        if tasks < 2 || work < WORTH_CALLING || (!wake && is_asleep()) || self.others.is_empty() {
             return (0..tasks).for_each(task);
         }
-        let tasks = Tasks { next: AtomicUsize::new(0), count: tasks, task: &task };
-        if !self.shared.enter(&tasks) {
-            return tasks.drain();
+        let Ok(count) = u32::try_from(tasks) else { return (0..tasks).for_each(task) };
+        let tasks = Tasks::new(count, &task);
+        if !self.shared.enter(&tasks, wake) {
+            return tasks.drain(End::First);
         }
         // Also after a panic nobody may be left with the tasks.
-        let own = catch_unwind(AssertUnwindSafe(|| tasks.drain()));
+        let own = catch_unwind(AssertUnwindSafe(|| tasks.drain(End::First)));
         let others = self.shared.leave();
         if let Some(panic) = own.err().or(others) {
             resume_unwind(panic);
@@ -220,7 +282,7 @@ impl Drop for Threads {
 mod tests {
     use super::*;
 
-    const WORK: usize = WORTH_CALLING;
+    const WORK: usize = WORTH_WAKING;
 
     /// Each task of a call is run once, whoever calls.
     fn check(threads: &Threads, tasks: usize) {

@@ -1,13 +1,15 @@
 //! Products of a few weight rows with a few rows of `x`, in the one order of additions.
 //!
 //! # The order
-//! Word `w` of a weight row belongs to lane `w % 16`. Within a word, its values times their `x`
-//! are chained by fused multiply-adds, first value first, from 0. That sum times the scale of
-//! the word's group is added to the lane by a fused multiply-add, first word first. Group `g`
-//! belongs to lane `g % 16`, to which its bias times the sum of its `x` is added after all words, in
-//! the same manner. Words and groups are padded with zeros to whole sixteens. The lanes are added
-//! up as a tree (lane `i` and `i + 8`, then 4, 2, 1). For bf16 rows the chain runs in the lane
-//! itself and there are no groups.
+//! Word `w` of a weight row belongs to lane `w % 16`. Within a word of 4-bit values, their products
+//! with `x` in fixed point (`fixed.rs`) are summed exactly and that is rounded once; 8-bit values
+//! times their `x` are chained by fused multiply-adds, first value first, from 0. That sum times
+//! the scale of the word's group, which was multiplied with the scale of `x` where that has one, is
+//! added to the lane by a fused multiply-add, first word first. Group `g` belongs to lane `g % 16`,
+//! to which its bias times the sum of its `x` is added in the same manner; sixteen groups at a
+//! time, before their words. Words and groups are padded with zeros to whole sixteens. The lanes
+//! are added up as a tree (lane `i` and `i + 8`, then 4, 2, 1). For bf16 rows the chain runs in the
+//! lane itself and there are no groups.
 //!
 //! Nothing in this depends on how many rows are worked on together.
 
@@ -15,17 +17,13 @@ use std::ops::Range;
 
 use super::lanes::Lanes;
 
-/// Weight rows that share a look at a segment of `x`.
+/// Weight rows that share a look at rows of `x`.
 const GROUP: usize = 16;
-
-/// f32 of `x` that a tile walks through before it turns to the next weight rows: half of a first
-/// level cache.
-const SEGMENT: usize = 4096;
 
 /// How far ahead weights are asked for, in bytes. The rows that are worked on together lie one
 /// after the other and so do those after them, and the lines are asked for in that order: that is
 /// what the machine's own prefetchers follow.
-pub(super) const AHEAD: usize = 4096;
+pub(super) const AHEAD: usize = 8192;
 
 /// Where to find the rows of `x` and where the results go.
 #[derive(Clone, Copy)]
@@ -75,59 +73,33 @@ impl Out {
         // SAFETY: in bounds as just checked; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.at.add(range.start), range.len()) }
     }
-
-    /// # Safety
-    /// As [`slice`](Self::slice), for element `i`.
-    #[inline(always)]
-    unsafe fn set(self, i: usize, value: f32) {
-        assert!(i < self.len, "within the array");
-        // SAFETY: in bounds as just checked; exclusive by the caller's promise.
-        unsafe { *self.at.add(i) = value };
-    }
 }
 
 /// The rows of a weight matrix.
-///
-/// # Safety
-/// The methods have the conditions of [`Lanes`]; `row..row + N` are rows of the matrix, `x` are
-/// packed rows of its width and `sums` their group sums.
 pub(super) trait Rows<V: Lanes> {
-    /// f32 of `x` in one block of sixteen words.
-    const BLOCK: usize;
+    /// How many rows can be read in whole blocks, up to the end of the last block.
+    fn readable(&self) -> usize;
 
-    /// Blocks of sixteen words that are all there.
-    fn blocks(&self) -> usize;
-
-    /// Adds `blocks` of `N` rows times `T` rows of `x`, and asks for the weights [`AHEAD`] of them.
-    unsafe fn add<const N: usize, const T: usize>(
+    /// Adds `N` rows times `T` rows of `x`, and asks for the weights [`AHEAD`] of them. Near the
+    /// `END`, where a row is not among the [`readable`](Self::readable), blocks are copied before
+    /// they are read.
+    ///
+    /// # Safety
+    /// Those of [`Lanes`]; `row..row + N` are rows of the matrix, `x` are packed rows of its width
+    /// and `sums` their group sums.
+    unsafe fn add<const N: usize, const T: usize, const END: bool>(
         &self,
         row: usize,
         x: [*const f32; T],
-        blocks: Range<usize>,
-        acc: &mut [[V::All; T]; N],
-    );
-
-    /// Adds the last words, which are fewer than sixteen, if there are any.
-    unsafe fn add_rest<const T: usize>(
-        &self,
-        row: usize,
-        x: [*const f32; T],
-        acc: &mut [V::All; T],
-    );
-
-    /// Adds what belongs to the groups.
-    unsafe fn finish<const T: usize>(
-        &self,
-        row: usize,
         sums: [*const f32; T],
-        acc: &mut [V::All; T],
+        acc: &mut [[V::All; T]; N],
     );
 }
 
 /// Computes rows `rows` of `w` for all rows of the job.
 ///
 /// # Safety
-/// Those of [`Rows`]; nobody else touches the columns `rows` of the job's `out` rows.
+/// Those of [`Rows::add`]; nobody else touches the columns `rows` of the job's `out` rows.
 #[inline(always)]
 pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Range<usize>) {
     let m = job.from.len();
@@ -140,9 +112,8 @@ pub(super) unsafe fn rows<V: Lanes, R: Rows<V>>(w: &R, job: &Job<'_>, rows: Rang
             t += unsafe {
                 if V::SEVERAL {
                     match m - t {
-                        4.. => tile::<V, R, 2, 4>(w, job, group.clone(), t),
-                        2 | 3 => tile::<V, R, 4, 2>(w, job, group.clone(), t),
-                        _ => tile::<V, R, 2, 1>(w, job, group.clone(), t),
+                        2.. => tile::<V, R, 4, 2>(w, job, group.clone(), t),
+                        _ => tile::<V, R, 4, 1>(w, job, group.clone(), t),
                     }
                 } else {
                     tile::<V, R, 1, 1>(w, job, group.clone(), t)
@@ -163,78 +134,53 @@ unsafe fn tile<V: Lanes, R: Rows<V>, const N: usize, const T: usize>(
     t: usize,
 ) -> usize {
     let (mut x, mut sums) = ([job.x.as_ptr(); T], [job.sums.as_ptr(); T]);
+    let mut out = [0; T];
     for i in 0..T {
         let from = job.from[t + i] as usize;
         x[i] = job.x[from * job.width..(from + 1) * job.width].as_ptr();
         sums[i] = job.sums[from * job.groups..(from + 1) * job.groups].as_ptr();
+        out[i] = job.to[t + i] as usize * job.stride;
     }
-    // SAFETY: all that follows: the caller's promise; `x` and `sums` are rows of the job.
+    let (mut row, readable) = (rows.start, w.readable());
+    // SAFETY: the caller's promise; `x` and `sums` are rows of the job.
     unsafe {
-        let mut acc = [[V::zeros(); T]; GROUP];
-        let acc = &mut acc[..rows.len()];
-        let (blocks, step) = (w.blocks(), (SEGMENT / T / R::BLOCK).max(1));
-        let mut start = 0;
-        while start < blocks {
-            let segment = start..(start + step).min(blocks);
-            let (several, single) = acc.as_chunks_mut::<N>();
-            let mut row = rows.start;
-            for acc in several {
-                add(w, row, x, segment.clone(), acc);
-                row += N;
-            }
-            for acc in single.as_chunks_mut::<1>().0 {
-                add(w, row, x, segment.clone(), acc);
-                row += 1;
-            }
-            start = segment.end;
+        while row + N <= rows.end.min(readable) {
+            products::<V, R, N, T, false>(w, row, x, sums, out, job.out);
+            row += N;
         }
-        for (i, acc) in acc.iter_mut().enumerate() {
-            w.add_rest(rows.start + i, x, acc);
-            w.finish(rows.start + i, sums, acc);
-        }
-        for i in 0..T {
-            let to = job.to[t + i] as usize * job.stride + rows.start;
-            let mut four = [V::zeros(); 4];
-            for (n, acc) in acc.chunks(4).enumerate() {
-                for (four, acc) in four.iter_mut().zip(acc) {
-                    *four = acc[i];
-                }
-                for (j, result) in V::sums(four).into_iter().take(acc.len()).enumerate() {
-                    job.out.set(to + 4 * n + j, result);
-                }
-            }
+        while row < rows.end {
+            products::<V, R, 1, T, true>(w, row, x, sums, out, job.out);
+            row += 1;
         }
     }
     T
 }
 
-/// [`Rows::add`]. Few sums are copied into registers for it, many stay where they are.
+/// The products of `N` rows with `T` rows of `x`, of which row `row` goes to the elements
+/// `to + row` of `out`.
+///
+/// # Safety
+/// Those of [`Rows::add`]; nobody else touches these elements.
 #[inline(always)]
-unsafe fn add<V: Lanes, R: Rows<V>, const N: usize, const T: usize>(
+unsafe fn products<V: Lanes, R: Rows<V>, const N: usize, const T: usize, const END: bool>(
     w: &R,
     row: usize,
     x: [*const f32; T],
-    blocks: Range<usize>,
-    acc: &mut [[V::All; T]; N],
+    sums: [*const f32; T],
+    to: [usize; T],
+    out: Out,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if 2 * N * T * V::PARTS > V::REGISTERS {
-            return w.add(row, x, blocks, acc);
-        }
-        let mut local = [[V::zeros(); T]; N];
-        copy(acc, &mut local);
-        w.add(row, x, blocks, &mut local);
-        copy(&local, acc);
-    }
-}
-
-/// Register by register.
-#[inline(always)]
-fn copy<A: Copy, const N: usize, const T: usize>(from: &[[A; T]; N], to: &mut [[A; T]; N]) {
-    for n in 0..N {
+        let mut acc = [[V::zeros(); T]; N];
+        w.add::<N, T, END>(row, x, sums, &mut acc);
         for t in 0..T {
-            to[n][t] = from[n][t];
+            let mut all = [acc[0][t]; N];
+            for n in 1..N {
+                all[n] = acc[n][t];
+            }
+            let results = V::sums(all);
+            out.slice(to[t] + row..to[t] + row + N).copy_from_slice(&results);
         }
     }
 }

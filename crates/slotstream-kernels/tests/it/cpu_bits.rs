@@ -2,7 +2,7 @@
 
 use slotstream_core::{AffineFormat, ErrorKind, ExpertShape, RecordLayout};
 use slotstream_kernels::{
-    Cpu, CpuError, ExpertRows, InstructionSet, Kernels, Reference, reference,
+    AffineMatrix, Cpu, CpuError, ExpertRows, InstructionSet, Kernels, Reference, reference,
 };
 
 use crate::data::{Affine, Bf16, Random, bits, cpus, formats, product};
@@ -264,6 +264,76 @@ fn nan_and_infinity_reach_the_results_of_their_row_alone() {
                         assert_eq!(bits(&dirty[..3 * 17]), bits(&clean[..3 * 17]));
                         assert_eq!(bits(&dirty[4 * 17..]), bits(&clean[4 * 17..]));
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of very different sizes in one group and in different ones: small ones may drown in
+/// their group, as they do in any sum, but not in other groups.
+#[test]
+fn outliers_and_sizes_of_groups_do_not_spoil_products() {
+    let (n, k) = (33, 896);
+    for format in formats() {
+        let w = Affine::random(format, n, k, 0);
+        let all = w.dequantized();
+        for outlier in [2.0_f32.powi(4), 1e3, 1e6, -1e9] {
+            let mut x = Random::new(8).values(k);
+            x[133] *= outlier;
+            for (group, x) in x.chunks_mut(format.group_size()).enumerate().skip(4) {
+                let size = 10.0_f32.powi(group as i32 % 7 - 3);
+                x.iter_mut().for_each(|x| *x *= size);
+            }
+            let oracle = product(&x, &all, k);
+            for cpu in cpus(&[1]) {
+                let mut out = vec![f32::NAN; n];
+                cpu.affine_matmul(&x, &w.matrix(), &mut out);
+                assert_right(&out, &oracle, &format!("{format:?} {outlier} {}", cpu.name()));
+            }
+        }
+    }
+}
+
+/// From numbers that have no bits left up to the largest: the same as in the reference, to within
+/// what is below the smallest number with all of its bits.
+#[test]
+fn tiny_and_huge_numbers() {
+    let (n, k) = (9, 192);
+    let random = Random::new(6).values(k);
+    for format in formats().into_iter().filter(|format| format.divides(k)) {
+        let w = Affine::random(format, n, k, 0);
+        for size in [0.0, -0.0, 1e-45, 1e-39, 1e-36, 1e-32, 1e-30, 1e-20, 1e20, 1e30, 1e35] {
+            let x: Vec<f32> = random.iter().map(|x| x * size).collect();
+            let mut wanted = vec![f32::NAN; n];
+            Reference.affine_matmul(&x, &w.matrix(), &mut wanted);
+            for cpu in cpus(&[1]) {
+                let mut out = vec![f32::NAN; n];
+                cpu.affine_matmul(&x, &w.matrix(), &mut out);
+                for (got, want) in out.iter().zip(&wanted) {
+                    let close = 1e-5 * size * (k as f32).sqrt() + k as f32 * f32::MIN_POSITIVE;
+                    assert!((got - want).abs() <= close, "{format:?} {size:e}: {got:e} {want:e}");
+                }
+            }
+        }
+    }
+}
+
+/// The largest multiples and nibbles that there are, in every place: no sum of a word overflows.
+#[test]
+fn extremes_do_not_overflow() {
+    for format in formats().into_iter().filter(|format| format.bits() == 4) {
+        let (k, groups) = (640, 640 / format.group_size());
+        let (weight, one) = (vec![0xff; k / 2], [0x80, 0x3f].repeat(groups));
+        let zero = vec![0; 2 * groups];
+        let w = AffineMatrix::new(format, 1, k, &weight, &one, &zero).unwrap();
+        for value in [1.0, 127.0, 1.000_000_1, 1.999_999_9, 1.0 / 3.0, 8_355_600.0] {
+            for cpu in cpus(&[1]) {
+                for value in [value, -value] {
+                    let mut out = [f32::NAN];
+                    cpu.affine_matmul(&vec![value; k], &w, &mut out);
+                    let want = 15.0 * value * k as f32;
+                    assert!((out[0] - want).abs() <= 3e-7 * want.abs(), "{} {want}", out[0]);
                 }
             }
         }

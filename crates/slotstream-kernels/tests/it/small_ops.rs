@@ -72,6 +72,23 @@ fn heads_are_normalised_and_rotated() {
 }
 
 #[test]
+fn keys_of_blocks() {
+    for (ratio, dim, rotary) in [(1, 6, 4), (4, 33, 2), (4, 128, 64), (16, 256, 0)] {
+        let x = Random::new(dim as u64).values(5 * ratio * dim);
+        let (weight, rope) = (Random::new(2).values(dim), Rope::new(rotary, 1e4));
+        check(&format!("key {ratio}x{dim}"), 5, 1e-6, &|set, from, rows| {
+            let mut out = vec![f32::NAN; rows * dim];
+            let raw = x[from * ratio * dim..].chunks_exact(ratio * dim);
+            for (i, (raw, out)) in raw.zip(out.chunks_exact_mut(dim)).enumerate() {
+                let position = (from + i) * ratio;
+                set.block_key(raw, &weight, 1e-6, &rope, position as u64, out);
+            }
+            out
+        });
+    }
+}
+
+#[test]
 fn convolutions() {
     for (channels, kernel, dilation) in
         [(1, 1, 1), (3, 2, 1), (7, 3, 2), (64, 4, 1), (333, 4, 3), (8192, 4, 1), (17, 5, 2)]

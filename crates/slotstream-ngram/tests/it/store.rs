@@ -52,6 +52,39 @@ fn a_request_does_not_wait_and_is_one_batch() {
 }
 
 #[test]
+fn what_was_requested_ahead_is_not_read_again() {
+    let made = q4();
+    let queue = Arc::new(Held::new(Arc::clone(&made.reader)));
+    let mut store = made.store(0, queue.clone());
+    store.request_ahead(&[1, 2], &[3]).unwrap();
+    assert_eq!((queue.waiting().len(), store.metrics().requested), (1, 0));
+    queue.release();
+    let reads = made.reader.reads();
+    // Other tokens, and another past, are other rows.
+    for (context, token) in [([1, 2], 4), ([1, 5], 3)] {
+        let other = store.request(&context, &[token]).unwrap();
+        assert_eq!(queue.waiting().len(), 1);
+        queue.release();
+        assert_eq!(joined(&mut store, other), made.want(&context, &[token]));
+    }
+    assert!(made.reader.reads() > reads);
+    let reads = made.reader.reads();
+    let ticket = store.request(&[1, 2], &[3]).unwrap();
+    assert_eq!(joined(&mut store, ticket), made.want(&[1, 2], &[3]));
+    assert_eq!((made.reader.reads(), store.metrics().waits), (reads, 0));
+    assert_eq!(store.metrics().rows_read * 3, reads, "each row was counted once");
+    // Once only, and the oldest of five is forgotten.
+    (4..9).for_each(|token| store.request_ahead(&[1, 2], &[token]).unwrap());
+    queue.release();
+    for (token, more) in [(3, 1), (4, 1), (5, 0), (8, 0)] {
+        let ticket = store.request(&[1, 2], &[token]).unwrap();
+        assert_eq!(queue.waiting().len(), more, "token {token}");
+        queue.release();
+        assert_eq!(joined(&mut store, ticket), made.want(&[1, 2], &[token]));
+    }
+}
+
+#[test]
 fn a_hit_survives_the_eviction_of_its_row() {
     let made = q4();
     let mut store = made.store(6, Arc::new(Inline(Arc::clone(&made.reader))));

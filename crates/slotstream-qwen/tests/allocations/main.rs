@@ -14,10 +14,10 @@ use rig::{Goldens, Rig, tiny_model};
 /// Allocations and bytes of one decode step of the tiny model (12 layers) when all is warm: every
 /// record resident, scratch grown, on one thread: what handing work to others costs is not counted.
 /// To be lowered when they fall, and not to be raised lightly.
-const ALLOCATIONS: u64 = 1_727;
-const BYTES: u64 = 400_996;
+const ALLOCATIONS: u64 = 783;
+const BYTES: u64 = 106_696;
 
-/// Most of them are those of candle's tensors, about five each, and some 25 tensors a layer.
+/// Tensors are used again; what is left are views of tensors, lists of a call, and what is read.
 #[test]
 fn a_decode_step_allocates_no_more_than_it_did() {
     let goldens = Goldens::open("tiny-moe/golden.safetensors");
@@ -47,7 +47,7 @@ fn a_decode_step_allocates_no_more_than_it_did() {
     // Room for what happens now and then: pages, windows moved to the front, rows to be read.
     let most = counts[counts.len() - 1];
     assert!(
-        count <= ALLOCATIONS && bytes <= BYTES && most <= ALLOCATIONS + ALLOCATIONS / 4,
+        count <= ALLOCATIONS && bytes <= BYTES && most <= ALLOCATIONS + ALLOCATIONS / 2,
         "{count} allocations of {bytes} bytes a token, {most} in the worst step; \
          there were {ALLOCATIONS} of {BYTES}"
     );

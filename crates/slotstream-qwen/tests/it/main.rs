@@ -1,5 +1,7 @@
 //! The graph against goldens computed by transformers 5.24.0 in f32.
 
+mod agreement;
+mod ahead;
 mod goldens;
 mod invariance;
 mod overlap;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use slotstream_core::{Job, ReadClass, ReadCounters, ReadQueue, RecordReader};
 use slotstream_kernels::{
-    AffineMatrix, Bf16Matrix, Cpu, ExpertRows, GatedDeltaArgs, Kernels, MlpWeights,
+    AffineMatrix, Arithmetic, Bf16Matrix, Cpu, ExpertRows, GatedDeltaArgs, Kernels, MlpWeights,
 };
 use slotstream_qwen::Logits;
 
@@ -78,6 +78,10 @@ impl Watching {
 impl Kernels for Watching {
     fn name(&self) -> String {
         "watching".into()
+    }
+
+    fn arithmetic(&self) -> Arithmetic {
+        self.cpu.arithmetic()
     }
 
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {

@@ -6,7 +6,7 @@ use slotstream_core::{Forecaster, LayerIdx, Prediction, Probe, ProbeResults, Rou
 use slotstream_kernels::Cpu;
 use slotstream_qwen::Logits;
 
-use crate::rig::{Goldens, Rig, floats, random_model};
+use crate::rig::{Goldens, Rig, Watch, floats, random_model, tiny_model};
 
 /// Asks at each tap for the layer itself and the one after it, with and without the n-gram
 /// layer's output, and keeps what it got.
@@ -105,5 +105,37 @@ fn probes_see_routers_and_change_nothing() {
         (Tap::BeforeLayer(LayerIdx::new(2)), 3),
     ] {
         assert!(logits(at, target, true) == logits(at, target, false), "{at:?} {target}");
+    }
+}
+
+/// What a probe before the n-gram layer adds to its copy of the streams is what the layer then
+/// adds, bit for bit; one that looks from further away adds something else.
+#[test]
+fn a_probe_adds_what_the_ngram_layer_adds() {
+    let goldens = Goldens::open("random/golden.safetensors");
+    let tokens = goldens.ids("p17.input_ids");
+    for model in [random_model(), tiny_model()] {
+        let kernels = Arc::new(Cpu::new(1).expect("one thread"));
+        let layers = if model == random_model() { 8 } else { 12 };
+        let nosy = Nosy { seen: Arc::default(), layers };
+        let mut rig = Rig::with_forecaster(&model, kernels, 0.5, Box::new(nosy));
+        let mut state = rig.state();
+        // The second time the layer's convolution has a past.
+        for chunk in tokens.chunks(6) {
+            let watch = Watch::default();
+            rig.run(&mut state, chunk, Logits::Last, Some(&watch));
+            let injections = watch.injections.into_inner().expect("not poisoned");
+            let of_pass = injections.iter().filter(|(_, at, _)| at.is_none());
+            let of_pass: Vec<_> = of_pass.collect();
+            assert_eq!(of_pass.len(), 1);
+            let (layer, _, added) = of_pass[0];
+            let before =
+                injections.iter().filter(|(_, at, _)| *at == Some(Tap::BeforeLayer(*layer)));
+            assert_eq!(before.clone().count(), 2, "for the layer and the one after it");
+            assert!(before.clone().all(|(_, _, probed)| probed == added));
+            let tap = Tap::AfterAttention(LayerIdx::new(layer.get() - 1));
+            let mut earlier = injections.iter().filter(|(_, at, _)| *at == Some(tap));
+            assert!(earlier.all(|(_, _, probed)| probed != added));
+        }
     }
 }

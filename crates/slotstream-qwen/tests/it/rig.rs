@@ -11,9 +11,9 @@ use slotstream_candle::{HostOps, Ops};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{
     EventSink, ExpertKey, Extent, Forecaster, LayerIdx, NoForecast, PassId, Phase, ReadQueue,
-    RecordReader, Routing, SessionId, Step,
+    RecordReader, Routing, SessionId, Step, Tap,
 };
-use slotstream_experts::{RecordIndex, StreamingExperts};
+use slotstream_experts::{RecordIndex, Speculation, StreamingExperts};
 use slotstream_io::{LaneQueue, MemReader};
 use slotstream_kernels::Kernels;
 use slotstream_ngram::NgramStore;
@@ -77,11 +77,17 @@ impl Recorder {
 pub(crate) struct Watch {
     pub(crate) streams: Mutex<HashMap<usize, Vec<f32>>>,
     pub(crate) selections: Mutex<HashMap<usize, Option<Vec<u32>>>>,
+    /// What the n-gram layer added, in the pass and for probes.
+    pub(crate) injections: Mutex<Vec<(LayerIdx, Option<Tap>, Vec<f32>)>>,
 }
 
 impl Observer for Watch {
     fn on_streams(&self, layer: LayerIdx, streams: &Tensor) {
         self.streams.lock().expect("not poisoned").insert(layer.index(), floats(streams));
+    }
+    fn on_injection(&self, layer: LayerIdx, at: Option<Tap>, added: &Tensor) {
+        let added = (layer, at, floats(added));
+        self.injections.lock().expect("not poisoned").push(added);
     }
     fn on_selection(&self, layer: LayerIdx, selection: Option<&Tensor>) {
         let ids =
@@ -116,6 +122,7 @@ impl Rig {
         Self::with_forecaster(folder, kernels, share, Box::new(NoForecast))
     }
 
+    /// The forecaster is asked in every pass, and nothing is read ahead.
     pub(crate) fn with_forecaster(
         folder: &Path,
         kernels: Arc<dyn Kernels>,
@@ -124,7 +131,18 @@ impl Rig {
     ) -> Self {
         let reader = files_in_memory(folder);
         let queue = Arc::new(LaneQueue::new(Arc::clone(&reader), 2).expect("two lanes"));
-        Self::build(folder, kernels, share, forecaster, queue)
+        Self::build(folder, kernels, share, (forecaster, Speculation::off()), queue)
+    }
+
+    /// What the forecaster says is read ahead by `queue`.
+    pub(crate) fn ahead(
+        folder: &Path,
+        kernels: Arc<dyn Kernels>,
+        share: f64,
+        forecaster: Box<dyn Forecaster>,
+        queue: Arc<dyn ReadQueue>,
+    ) -> Self {
+        Self::build(folder, kernels, share, (forecaster, Speculation::always()), queue)
     }
 
     /// The same, with experts and n-gram rows read by `queue`.
@@ -134,14 +152,15 @@ impl Rig {
         share: f64,
         queue: Arc<dyn ReadQueue>,
     ) -> Self {
-        Self::build(folder, kernels, share, Box::new(NoForecast), queue)
+        let none = (Box::new(NoForecast) as _, Speculation::off());
+        Self::build(folder, kernels, share, none, queue)
     }
 
     fn build(
         folder: &Path,
         kernels: Arc<dyn Kernels>,
         share: f64,
-        forecaster: Box<dyn Forecaster>,
+        (forecaster, speculation): (Box<dyn Forecaster>, Speculation),
         queue: Arc<dyn ReadQueue>,
     ) -> Self {
         Self::on_ops(folder, Arc::new(HostOps::new(kernels)), share, forecaster, queue)
@@ -165,6 +184,7 @@ impl Rig {
         let experts = StreamingExperts::builder(geometry, layout, slots)
             .with_sink(Box::new(recorder.clone()))
             .with_forecaster(forecaster)
+            .with_speculation(speculation)
             .build(Arc::new(Index(Arc::clone(&checkpoint))), Arc::clone(&queue), ops)
             .expect("builds");
         let ngram =

@@ -12,13 +12,13 @@ use crate::rig::{Rig, fixture, tiny_model};
 /// by about 2e-5 in the logits of the last layer.
 const ROUNDING: f32 = 1e-4;
 
-struct Trace {
-    tokens: Vec<u32>,
+pub(crate) struct Trace {
+    pub(crate) tokens: Vec<u32>,
     /// `[tokens, layers, top_k]` in descending weight.
     ids: Vec<u32>,
 }
 
-fn read(name: &str) -> Trace {
+pub(crate) fn read(name: &str) -> Trace {
     let file = std::fs::File::open(fixture(&format!("tiny-moe/traces/{name}.txt.gz")));
     let mut text = String::new();
     flate2::read::GzDecoder::new(file.expect("a fixture")).read_to_string(&mut text).expect("gzip");

@@ -5,6 +5,7 @@ mod chat;
 mod container;
 mod faults;
 mod law1;
+mod lookahead;
 mod mirrors;
 mod plan;
 #[cfg(feature = "text")]

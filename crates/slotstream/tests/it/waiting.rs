@@ -1,8 +1,10 @@
-//! The misses of a layer are read together, and waiting for them is counted.
+//! The misses of a layer are read together, and waiting for them is counted; n-gram rows are read
+//! before their pass.
 
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use slotstream::Sizing;
@@ -65,4 +67,82 @@ fn the_misses_of_a_layer_are_read_together() {
     assert!(most > 9, "at most {most} reads at once: records were read one after another");
     assert!(decode.io_wait > Duration::ZERO && decode.io_wait <= decode.time);
     assert!(decode.read_time > Duration::ZERO);
+}
+
+/// Counts the reads that are not of experts.
+#[derive(Debug)]
+struct Rows {
+    inner: Arc<dyn RecordReader>,
+    experts: OnceLock<HashSet<Extent>>,
+    ended: Mutex<usize>,
+    more: Condvar,
+}
+
+impl Rows {
+    /// Waits until `count` rows' reads have ended.
+    fn wait(&self, count: usize) {
+        let ended = self.ended.lock().expect("not poisoned");
+        // Only a failure lasts that long.
+        let hang = Duration::from_secs(60);
+        let (ended, _) = self
+            .more
+            .wait_timeout_while(ended, hang, |ended| *ended < count)
+            .expect("not poisoned");
+        assert_eq!(*ended, count, "reads of rows");
+    }
+}
+
+impl RecordReader for Rows {
+    fn read_exact_at(&self, extent: &Extent, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let is_row = self.experts.get().is_some_and(|experts| !experts.contains(extent));
+        if is_row {
+            // Whoever waited for it would be caught waiting.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let result = self.inner.read_exact_at(extent, buffer);
+        if is_row {
+            *self.ended.lock().expect("not poisoned") += 1;
+            self.more.notify_all();
+        }
+        result
+    }
+
+    fn effective(&self) -> ReaderMode {
+        ReaderMode::new("rows", "a test")
+    }
+
+    fn path(&self, file: FileId) -> Option<&Path> {
+        self.inner.path(file)
+    }
+}
+
+#[test]
+fn the_rows_of_a_token_are_read_before_its_pass() {
+    let (tell, hear) = std::sync::mpsc::channel();
+    let open = move |paths: &[std::path::PathBuf]| {
+        let inner = open_reader(ReaderKind::Buffered, paths)?;
+        let (experts, ended, more) = (OnceLock::new(), Mutex::new(0), Condvar::new());
+        let rows = Arc::new(Rows { inner, experts, ended, more });
+        tell.send(Arc::clone(&rows))?;
+        Ok(rows as Arc<dyn RecordReader>)
+    };
+    // Without a cache each token reads its rows, three pieces each.
+    let engine = builder().ngram_cache_rows(0).open_reader(Box::new(open)).build().expect("builds");
+    let rows: Arc<Rows> = hear.recv().expect("opened");
+    let checkpoint = engine.checkpoint();
+    let geometry = checkpoint.geometry();
+    let keys = (0..geometry.records()).filter_map(|i| geometry.key(i));
+    let experts = keys.filter_map(|key| checkpoint.expert_pieces(key)).flatten().collect();
+    rows.experts.set(experts).expect("once");
+    let ple = checkpoint.config().ple.as_ref().expect("a table");
+    let a_token = 3 * ple.heads();
+    let mut session = session(&engine);
+    session.prefill(&golden("p1.input_ids")).expect("runs");
+    let mut ended = *rows.ended.lock().expect("not poisoned");
+    for token in &golden("p1.greedy_ids")[..8] {
+        assert_eq!(session.next().expect("runs"), *token);
+        // The pass has asked for nothing more, and the next one's rows arrive without it.
+        ended += a_token;
+        rows.wait(ended);
+    }
 }

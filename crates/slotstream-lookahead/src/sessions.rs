@@ -1,0 +1,69 @@
+//! What is known of each session.
+
+use std::collections::HashMap;
+
+use slotstream_core::{Deadline, ExpertIdx, ExpertKey, LayerIdx, Prediction, SessionId};
+
+use crate::ForecastOptions;
+
+/// Something of each session that has not ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Sessions<T>(HashMap<SessionId, T>);
+
+impl<T> Default for Sessions<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> Sessions<T> {
+    pub(crate) fn get(&self, session: Option<SessionId>) -> Option<&T> {
+        self.0.get(&session?)
+    }
+
+    pub(crate) fn of(&mut self, session: SessionId, new: impl FnOnce() -> T) -> &mut T {
+        self.0.entry(session).or_insert_with(new)
+    }
+
+    pub(crate) fn get_mut(&mut self, session: SessionId) -> Option<&mut T> {
+        self.0.get_mut(&session)
+    }
+
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.0.remove(&session);
+    }
+}
+
+/// The deadlines of the `ahead` layers after `layer`; beyond the last one they are those of the
+/// next pass. None comes twice.
+pub(crate) fn deadlines(
+    layer: LayerIdx,
+    layers: usize,
+    ahead: usize,
+) -> impl Iterator<Item = Deadline> {
+    (1..=ahead.min(layers)).map(move |step| {
+        let target = layer.index() + step;
+        let passes_ahead = u32::from(target >= layers);
+        // A geometry counts its layers with 16 bits.
+        let target = u16::try_from(target % layers).unwrap_or(u16::MAX);
+        Deadline { passes_ahead, layer: LayerIdx::new(target) }
+    })
+}
+
+/// Adds the likeliest of `scored` as far as the options go, the likeliest first.
+pub(crate) fn likeliest(
+    scored: &mut Vec<(ExpertIdx, f32)>,
+    needed_by: Deadline,
+    top_k: usize,
+    options: &ForecastOptions,
+    out: &mut Vec<Prediction>,
+) {
+    scored.retain(|(_, confidence)| *confidence >= options.threshold);
+    scored.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    scored.truncate(options.top.unwrap_or(top_k));
+    out.extend(scored.iter().map(|(expert, confidence)| Prediction {
+        key: ExpertKey::new(needed_by.layer, *expert),
+        confidence: confidence.clamp(0.0, 1.0),
+        needed_by,
+    }));
+}

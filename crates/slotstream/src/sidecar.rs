@@ -1,0 +1,79 @@
+//! The correction of forecasts that lies beside a model.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotstream_checkpoint::{Checkpoint, CheckpointError};
+use slotstream_lookahead::{BoxedSource, Correction, ForecastFiles, OracleRoutes};
+
+/// Where a correction is looked for in the model's folder: ours, then that of the Swift program.
+const NAMES: [&str; 2] =
+    ["lookahead.safetensors", "lookahead/tap-correction-attention-rank128-v1.safetensors"];
+
+/// Largest sidecar that is read.
+const LIMIT: u64 = 1 << 30;
+
+/// Why there is no correction.
+#[derive(Debug, thiserror::Error)]
+enum SidecarError {
+    #[error(
+        "there is no sidecar beside the model: neither {}; train one with the example \
+         train_lookahead, or name its file: corrected:FILE",
+        looked.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor ")
+    )]
+    NotThere { looked: Vec<PathBuf> },
+    #[error("{} has {found} bytes, more than the {LIMIT} that are read", path.display())]
+    TooLarge { path: PathBuf, found: u64 },
+    #[error("{} cannot be used", path.display())]
+    Bad { path: PathBuf, source: BoxedSource },
+}
+
+/// How the routers of a model are named in what was learnt of them.
+///
+/// # Errors
+/// [`CheckpointError::Io`]: the routers' weights are read.
+pub fn router_identity(checkpoint: &Checkpoint) -> Result<String, CheckpointError> {
+    Ok(format!("routers sha256:{}", checkpoint.router_digest()?))
+}
+
+/// Corrections from files; everything else from somebody else.
+pub(crate) struct BesideModel<'a> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    pub(crate) folder: &'a Path,
+    pub(crate) others: &'a dyn ForecastFiles,
+}
+
+impl ForecastFiles for BesideModel<'_> {
+    fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource> {
+        self.others.routes(path)
+    }
+
+    fn correction(&self, path: Option<&str>) -> Result<Arc<Correction>, BoxedSource> {
+        let path = match path {
+            Some(path) => PathBuf::from(path),
+            None => self.find()?,
+        };
+        let correction = self.read(&path).map_err(|source| SidecarError::Bad { path, source })?;
+        Ok(Arc::new(correction))
+    }
+}
+
+impl BesideModel<'_> {
+    fn find(&self) -> Result<PathBuf, SidecarError> {
+        let looked = NAMES.map(|name| self.folder.join(name));
+        let found = looked.iter().find(|path| path.is_file()).cloned();
+        found.ok_or_else(|| SidecarError::NotThere { looked: looked.into() })
+    }
+
+    fn read(&self, path: &Path) -> Result<Correction, BoxedSource> {
+        let found = std::fs::metadata(path)?.len();
+        if found > LIMIT {
+            return Err(SidecarError::TooLarge { path: path.into(), found }.into());
+        }
+        let correction = Correction::from_bytes(&std::fs::read(path)?)?;
+        let hidden = self.checkpoint.config().hidden_size;
+        let identity = router_identity(self.checkpoint)?;
+        correction.check(&self.checkpoint.geometry(), hidden, &identity)?;
+        Ok(correction)
+    }
+}

@@ -1,0 +1,211 @@
+//! Reading ahead changes no token: every forecaster, threshold and number of lanes, with faults.
+
+use std::sync::{Arc, Mutex};
+
+use slotstream::core::{EventSink, Forecaster, RecordReader, Routing, Step};
+use slotstream::experts::LayerLookahead;
+use slotstream::io::{ReaderKind, open_reader};
+use slotstream::lookahead::{
+    BoxedSource, ForecastFiles, ForecastOptions, Oracle, OracleRoutes, forecasters,
+};
+use slotstream::{Engine, EngineBuilder, PrefillSweep, Sizing, Speculation};
+use slotstream_testkit::reader::{FaultyReader, Schedule};
+
+use crate::rig::{builder, chain, golden, greedy, random_builder, random_golden, session};
+
+const TOKENS: usize = 24;
+
+fn expected() -> Vec<u32> {
+    golden("p1.greedy_ids")[..TOKENS].to_vec()
+}
+
+fn ahead() -> EngineBuilder {
+    builder().sizing(Sizing::Slots(60)).speculation(Speculation::always())
+}
+
+fn total(engine: &Engine) -> LayerLookahead {
+    engine.inspect(|experts| {
+        experts.pool().validate().expect("consistent");
+        experts.lookahead().total()
+    })
+}
+
+/// Tokens of a generation and what reading ahead did for it.
+fn run(builder: EngineBuilder) -> (Vec<u32>, LayerLookahead) {
+    let engine = builder.build().expect("builds");
+    let tokens = greedy(&mut session(&engine), &golden("p1.input_ids"), TOKENS);
+    let total = total(&engine);
+    (tokens, total)
+}
+
+/// Keeps the routes of a run.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<OracleRoutes>>);
+
+impl EventSink for Kept {
+    fn on_step(&mut self, _step: &Step<'_>) {}
+    fn on_routing(&mut self, routing: &Routing<'_>) {
+        self.0.lock().expect("not poisoned").add(routing);
+    }
+}
+
+impl ForecastFiles for Kept {
+    fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource> {
+        assert_eq!(path, "the/run");
+        Ok(self.0.lock().expect("not poisoned").clone())
+    }
+}
+
+/// The routes of the generation of [`run`].
+fn routes() -> Kept {
+    let kept = Kept::default();
+    assert_eq!(run(builder().sink(Box::new(kept.clone()))).0, expected());
+    kept
+}
+
+#[test]
+fn every_forecaster_and_threshold() {
+    let expected = expected();
+    for info in forecasters().into_iter().filter(|info| !info.takes_file) {
+        let has = |key: &str| info.options.iter().any(|(known, _, _)| *known == key);
+        let mut names = vec![info.name.to_owned()];
+        if has("ahead") {
+            names.push(format!("{}:threshold=0+top=12+ahead=3", info.name));
+        } else if has("top") {
+            names.push(format!("{}:threshold=-1+top=12", info.name));
+            names.push(format!("{}:threshold=1+ple=0", info.name));
+        }
+        for name in names {
+            for lanes in [1, 8] {
+                let (tokens, total) = run(ahead().lookahead(&name).lanes(lanes));
+                assert_eq!(tokens, expected, "{name} lanes {lanes}");
+                assert_eq!(total.issued > 0, info.name != "none", "{name}: {total:?}");
+                let ended = total.adopted() + total.expired + total.cancelled + total.failed;
+                assert!(ended <= total.issued, "{name}: {total:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_oracle_and_every_size_chunk_and_sweep() {
+    let (kept, expected) = (routes(), expected());
+    let oracle = || ahead().lookahead("oracle:the/run").forecast_files(Box::new(kept.clone()));
+    let (tokens, total) = run(oracle());
+    assert_eq!(tokens, expected);
+    // The first layers of the first token come without a warning.
+    assert!(total.agreement() > Some(0.98), "{total:?}");
+    assert_eq!(total.expired + total.cancelled, 0, "it is never wrong");
+    for sizing in [Sizing::Slots(18), Sizing::Slots(19), Sizing::Share(0.3), Sizing::Share(1.0)] {
+        assert_eq!(run(oracle().sizing(sizing)).0, expected, "{sizing:?}");
+    }
+    // Other passes than those that were recorded: it is wrong, and harmless.
+    for chunk in [1, 2, 7] {
+        assert_eq!(run(oracle().chunk(chunk)).0, expected, "chunk {chunk}");
+        let swept = oracle().chunk(chunk).prefill_sweep(PrefillSweep::Rows(1));
+        assert_eq!(run(swept).0, expected, "chunk {chunk}, swept");
+    }
+    let none = run(builder()
+        .sizing(Sizing::Slots(60))
+        .speculation(Speculation::off())
+        .forecaster(oracle_of(&kept)));
+    assert_eq!((none.0, none.1.issued), (expected, 0));
+}
+
+fn oracle_of(kept: &Kept) -> Box<dyn Forecaster> {
+    let geometry = slotstream::core::Geometry::new(12, 56, 6).expect("legal");
+    let routes = kept.0.lock().expect("not poisoned").clone();
+    Box::new(Oracle::new(&geometry, routes, ForecastOptions::known()))
+}
+
+#[test]
+fn several_sessions_that_go_back_and_end() {
+    for name in ["attention-tap:threshold=-1+top=12", "mixture:threshold=0", "markov:ahead=2"] {
+        let engine = ahead().lookahead(name).lanes(2).build().expect("builds");
+        let (prompt, expected) = (golden("p1.input_ids"), expected());
+        let mut one = session(&engine);
+        let mut tokens = greedy(&mut one, &prompt, 4);
+        for n in 0..4 {
+            let mut other = session(&engine);
+            assert_eq!(greedy(&mut other, &prompt, 3 + n), expected[..3 + n], "{name}");
+            drop(other);
+            tokens.extend(one.generate_ids(2).ignoring_eos(true).map(|t| t.expect("runs")));
+        }
+        assert_eq!(tokens, expected[..12], "{name}");
+        one.truncate(prompt.len()).expect("goes back");
+        let again: Vec<u32> =
+            one.generate_ids(6).ignoring_eos(true).map(|t| t.expect("runs")).collect();
+        assert_eq!(again, expected[..6], "{name}");
+        assert!(total(&engine).issued > 0);
+    }
+}
+
+/// A read that goes wrong is an error of the pass that demanded the record, or nobody's.
+#[test]
+fn every_read_goes_wrong_once_while_others_are_ahead() {
+    const TOKENS: usize = 3;
+    let (prompt, want) = (random_golden("p1.input_ids"), random_golden("p1.greedy.ids"));
+    let want = &want[..TOKENS];
+    for name in ["attention-tap", "boundary-1:top=6+threshold=-9"] {
+        let (tell, hear) = std::sync::mpsc::channel();
+        let open = move |paths: &[std::path::PathBuf]| {
+            let inner = open_reader(ReaderKind::Buffered, paths)?;
+            let fault = std::io::ErrorKind::InvalidData;
+            let reader = Arc::new(FaultyReader::new(inner, Schedule::Never, fault));
+            tell.send(Arc::clone(&reader))?;
+            Ok(reader as Arc<dyn RecordReader>)
+        };
+        let builder = random_builder().ngram_cache_rows(0).lanes(2).lookahead(name);
+        let builder = builder.sizing(Sizing::Slots(12)).speculation(Speculation::always());
+        let engine = builder.open_reader(Box::new(open)).build().expect("builds");
+        let reader = hear.recv().expect("opened");
+        let (mut n, mut silent, mut told) = (0, 0, 0);
+        loop {
+            reader.arm(Schedule::Nth(n));
+            let before = reader.faults();
+            let mut session = session(&engine);
+            let result = session.prefill(&prompt).and_then(|()| {
+                session.generate_ids(TOKENS).ignoring_eos(true).collect::<Result<Vec<_>, _>>()
+            });
+            let failed = reader.faults() > before;
+            reader.arm(Schedule::Never);
+            match result {
+                Ok(tokens) => {
+                    assert_eq!(tokens, want, "{name} read {n}");
+                    silent += u64::from(failed);
+                }
+                Err(error) => {
+                    assert!(failed, "{name} read {n}: {}", chain(&error));
+                    told += 1;
+                    let mut tokens = session.generated().to_vec();
+                    while tokens.len() < TOKENS {
+                        tokens.push(session.next().expect("the next request works"));
+                    }
+                    assert_eq!(tokens, want, "{name} read {n}");
+                }
+            }
+            if !failed && n > 0 {
+                break;
+            }
+            total(&engine);
+            n += 13;
+        }
+        assert!(silent > 0 && told > 0, "{name}: {n} reads, {silent} silent, {told} told");
+        assert!(total(&engine).failed > 0);
+    }
+}
+
+#[test]
+fn the_plan_counts_what_a_forecaster_remembers() {
+    let bytes = |name: &str| {
+        let plan = builder().lookahead(name).plan().expect("fits");
+        plan.rows.iter().find(|row| row.name == "lookahead").expect("always there").bytes
+    };
+    assert_eq!((bytes("none"), bytes("attention-tap")), (0, 0));
+    assert!(bytes("markov") > 672 * 32 * 4);
+    assert_eq!(bytes("mixture"), bytes("co-occurrence"));
+    for name in ["nonsense", "markov:top=0", "oracle:nowhere", "oracle"] {
+        let error = builder().lookahead(name).build().expect_err("not a forecaster");
+        assert_eq!(error.kind(), slotstream::core::ErrorKind::User, "{name}: {}", chain(&error));
+    }
+}

@@ -1,0 +1,317 @@
+//! The `train_lookahead` example: what this model's routers usually say otherwise than the forecast
+//! made one layer earlier, learnt from texts of one's own.
+
+mod samples;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::console::parse;
+use crate::text_file::read_text;
+use crate::{Console, Ended, EngineArguments, Failure, parse_size, show_size};
+use clap::Parser;
+use samples::FileSamples;
+use serde::Serialize;
+use slotstream::checkpoint::Checkpoint;
+use slotstream::core::{ErrorKind, Geometry, LayerIdx, SessionId};
+use slotstream::experts::Speculation;
+use slotstream::lookahead::{
+    Correction, CorrectionShape, Fit, Recorder, TrainOptions, agreement, fit,
+};
+use slotstream::{Engine, Error, SessionOptions, router_identity};
+
+/// The correction's file beside a model.
+const SIDECAR: &str = "lookahead.safetensors";
+/// Longest text that is read.
+const TEXT_LIMIT: u64 = 64 << 20;
+
+/// Trains the correction that the forecaster `corrected` uses, from texts of your own.
+///
+/// Each file is a document. The model reads them; at every layer it is noted what the forecast made
+/// one layer earlier said and what the router then chose. From that a low-rank correction is
+/// fitted, layer by layer, with a penalty found by leaving documents out; agreement is measured on
+/// documents that nothing was fitted to. The correction belongs to this model alone.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "train_lookahead", version, allow_negative_numbers = true)]
+#[non_exhaustive]
+pub struct Arguments {
+    /// Texts, at least three
+    #[arg(value_name = "TEXT", required = true, num_args = 3..)]
+    pub texts: Vec<PathBuf>,
+    /// File to write [default: lookahead.safetensors in the model's folder]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Rank of the correction of a layer
+    #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Training")]
+    pub rank: usize,
+    /// Every so many-th document is held out, to measure by; from 2
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Training")]
+    pub hold_out: usize,
+    /// Most tokens of a document
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub tokens: Option<usize>,
+    /// Most tokens in all; each takes a sample a layer
+    #[arg(long, value_name = "N", default_value_t = 16384, help_heading = "Training")]
+    pub rows: usize,
+    /// Folder for the samples, which are deleted at the end [default: the system's]
+    #[arg(long, value_name = "DIR", help_heading = "Training")]
+    pub scratch: Option<PathBuf>,
+    /// Largest file of samples
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16GB",
+        help_heading = "Training")]
+    pub scratch_limit: u64,
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+    /// Print one JSON object on the last line instead of a table
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// What a layer's correction is worth.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Trained {
+    layer: u16,
+    /// Rows it was fitted to.
+    rows: usize,
+    penalty: f64,
+    /// Squared error left in documents that were left out.
+    left: f64,
+    /// Share of the correction that the rank keeps.
+    kept: f64,
+    /// Agreement of the forecast with the router on held-out documents, and rows of those.
+    before: f64,
+    after: f64,
+    held_out_rows: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    out: PathBuf,
+    bytes: u64,
+    documents: usize,
+    held_out: usize,
+    tokens: usize,
+    rank: usize,
+    identity: String,
+    before: f64,
+    after: f64,
+    layers: Vec<Trained>,
+}
+
+/// Which sessions were which documents.
+#[derive(Default)]
+struct Documents {
+    train: Vec<SessionId>,
+    held_out: Vec<SessionId>,
+    tokens: usize,
+}
+
+/// Runs the example with these arguments, the program's name first.
+///
+/// # Errors
+/// [`Failure`] says what and whose it is. After Ctrl-C nothing is written.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    console: &mut Console<'_>,
+) -> Result<Ended, Failure> {
+    let arguments: Arguments = parse(arguments)?;
+    console.progress &= !arguments.json;
+    at_least("--hold-out", arguments.hold_out, 2)?;
+    at_least("--rank", arguments.rank, 1)?;
+    at_least("--rows", arguments.rows, 1)?;
+    let texts: Vec<String> =
+        arguments.texts.iter().map(|path| read_text(path, TEXT_LIMIT)).collect::<Result<_, _>>()?;
+    let model = arguments.engine.find_model()?;
+    let out = arguments.out.clone().unwrap_or_else(|| model.path.join(SIDECAR));
+    let checkpoint = Checkpoint::open(&model.path).map_err(Error::from)?;
+    let geometry = checkpoint.geometry();
+    let (hidden, experts) = (checkpoint.config().hidden_size, geometry.experts());
+    let shape = CorrectionShape::new(hidden, experts, arguments.rank.min(experts));
+    let sizes = (geometry.layers(), hidden, experts);
+    let (scratch, limit) = (arguments.scratch.as_deref(), arguments.scratch_limit);
+    let store = FileSamples::create(scratch, sizes, arguments.rows, limit)?;
+    let store = Arc::new(Mutex::new(store));
+    let engine = arguments
+        .engine
+        .builder(&model)?
+        .cancel(console.cancel.clone())
+        .progress(console.load_progress())
+        .forecaster(Box::new(Recorder::new(&geometry, Arc::clone(&store))))
+        // Nothing is read ahead, so the recorder is asked in every pass.
+        .speculation(Speculation::off())
+        .build()?;
+    let Some(documents) = read_all(&arguments, &texts, &engine, console)? else {
+        return Ok(Ended::Interrupted);
+    };
+    drop(engine);
+    let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+    store.finish()?;
+    let mut correction = Correction::new(shape, router_identity(&checkpoint)?);
+    let Some(layers) = train(&*store, &documents, &geometry, &mut correction, console)? else {
+        return Ok(Ended::Interrupted);
+    };
+    let bytes = correction.to_bytes()?;
+    write(&out, &bytes)?;
+    let report = Report::new(out, bytes.len() as u64, &documents, &correction, layers);
+    console.line(&if arguments.json { report.json()? } else { report.text() })?;
+    Ok(Ended::Done)
+}
+
+fn at_least(option: &'static str, found: usize, least: usize) -> Result<(), Failure> {
+    if found < least {
+        let (value, expected) = (found.to_string(), format!("at least {least}"));
+        return Err(Failure::Option { option, value, expected });
+    }
+    Ok(())
+}
+
+/// Lets the model read every document, each in a session of its own; nothing after Ctrl-C.
+fn read_all(
+    arguments: &Arguments,
+    texts: &[String],
+    engine: &Engine,
+    console: &Console<'_>,
+) -> Result<Option<Documents>, Failure> {
+    let most = arguments.tokens.unwrap_or(usize::MAX).min(engine.context());
+    let mut documents = Documents::default();
+    let mut left = arguments.rows;
+    let bar = console.bar(texts.len() as u64, "texts", false);
+    for (number, text) in texts.iter().enumerate() {
+        let mut tokens = engine.tokenizer()?.encode(text, true).map_err(Error::from)?;
+        tokens.truncate(most.min(left));
+        if tokens.is_empty() {
+            bar.inc(1);
+            continue;
+        }
+        let options = SessionOptions::new().with_cancel(console.cancel.clone());
+        let mut session = engine.session(options)?;
+        match session.prefill(&tokens) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        left -= tokens.len();
+        documents.tokens += tokens.len();
+        let held_out = number % arguments.hold_out == arguments.hold_out - 1;
+        let list = if held_out { &mut documents.held_out } else { &mut documents.train };
+        list.push(session.id());
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(Some(documents))
+}
+
+/// Fits the correction of every layer; nothing after Ctrl-C.
+fn train(
+    store: &FileSamples,
+    documents: &Documents,
+    geometry: &Geometry,
+    correction: &mut Correction,
+    console: &Console<'_>,
+) -> Result<Option<Vec<Trained>>, Failure> {
+    let mut layers = Vec::new();
+    let bar = console.bar(geometry.layers().saturating_sub(1) as u64, "layers", false);
+    let last = u16::try_from(geometry.layers()).unwrap_or(u16::MAX);
+    for layer in (1..last).map(LayerIdx::new) {
+        if console.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let found =
+            fit(store, layer, &documents.train, correction.shape(), &TrainOptions::default())?;
+        let (before, after, held_out_rows) =
+            agreement(store, layer, &documents.held_out, &found.correction, geometry.top_k())?;
+        let Fit { rows, penalty, left, kept, .. } = found;
+        let layer_number = layer.get();
+        correction.insert(layer, found.correction)?;
+        layers.push(Trained {
+            layer: layer_number,
+            rows,
+            penalty,
+            left,
+            kept,
+            before,
+            after,
+            held_out_rows,
+        });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(Some(layers))
+}
+
+/// Writes the file under its name when it is complete.
+fn write(out: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |source| Failure::File { path: out.into(), source };
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file =
+        tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.persist(out).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+impl Report {
+    fn new(
+        out: PathBuf,
+        bytes: u64,
+        documents: &Documents,
+        correction: &Correction,
+        layers: Vec<Trained>,
+    ) -> Self {
+        let mean = |of: fn(&Trained) -> f64| {
+            layers.iter().map(of).sum::<f64>() / layers.len().max(1) as f64
+        };
+        Self {
+            out,
+            bytes,
+            documents: documents.train.len(),
+            held_out: documents.held_out.len(),
+            tokens: documents.tokens,
+            rank: correction.shape().rank,
+            identity: correction.identity().to_owned(),
+            before: mean(|layer| layer.before),
+            after: mean(|layer| layer.after),
+            layers,
+        }
+    }
+
+    fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string(self).map_err(|e| Failure::output(e.into()))
+    }
+
+    fn text(&self) -> String {
+        let head = ["layer", "rows", "penalty", "error left", "rank keeps", "before", "after"];
+        let mut text = head.map(|name| format!("{name:>10}")).join(" ");
+        for layer in &self.layers {
+            let cells = [
+                layer.layer.to_string(),
+                layer.rows.to_string(),
+                format!("{:.0e}", layer.penalty),
+                format!("{:.3}", layer.left),
+                format!("{:.3}", layer.kept),
+                format!("{:.3}", layer.before),
+                format!("{:.3}", layer.after),
+            ];
+            text.push('\n');
+            text.push_str(&cells.map(|cell| format!("{cell:>10}")).join(" "));
+        }
+        let _ = write!(
+            text,
+            "\n\nagreement on {} held-out documents, mean of the layers: {:.3} before, {:.3} after\n\
+             trained on {} documents, rank {}\n{}: {}, for {}",
+            self.held_out,
+            self.before,
+            self.after,
+            self.documents,
+            self.rank,
+            self.out.display(),
+            show_size(self.bytes),
+            self.identity,
+        );
+        text
+    }
+}
