@@ -31,7 +31,11 @@ pub struct EngineArguments {
     /// model as many as fit in 70% of the memory that is free]
     #[arg(long, value_name = "N", conflicts_with = "memory", help_heading = "Engine")]
     pub slots: Option<usize>,
-    /// Memory of the whole process, such as 8GiB; as many slots as fit
+    /// Cache slots as a number for each layer, as the original counts them; layers share them all
+    #[arg(long, value_name = "N", conflicts_with_all = ["slots", "memory"], help_heading = "Engine")]
+    pub experts_per_layer: Option<usize>,
+    /// Memory of the whole process, such as 8GiB; as many slots as fit, beside a context that
+    /// follows it
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Engine")]
     pub memory: Option<u64>,
     /// Eviction policy; --policies lists them
@@ -67,13 +71,14 @@ pub struct EngineArguments {
     /// or a number
     #[arg(long, value_name = "ROWS", default_value = "off", help_heading = "Engine")]
     pub prefill_sweep: PrefillSweep,
-    /// Most tokens of a prompt pass [default: 512]
+    /// Most tokens of a prompt pass [default: 512, less where memory is short]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub chunk: Option<usize>,
     /// Threads that compute [default: one a core]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub threads: Option<usize>,
-    /// Longest context in tokens [default: 4096, or what the model allows]
+    /// Longest context in tokens [default: 4096, or what the model allows; where the pool follows
+    /// the memory, so does this]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub context: Option<usize>,
     /// How products are computed: fast rounds activations to bytes, which is a little wrong
@@ -116,28 +121,45 @@ impl EngineArguments {
     /// How the pool is sized.
     #[must_use]
     pub fn sizing(&self, model: &ModelFolder) -> Sizing {
-        match (self.slots, self.memory) {
-            (Some(slots), _) => Sizing::Slots(slots),
-            (None, Some(bytes)) => Sizing::Memory(bytes),
-            (None, None) if model.bundled => Sizing::Share(DEFAULT_SHARE),
-            (None, None) => Sizing::Auto,
+        match (self.slots, self.experts_per_layer, self.memory) {
+            (Some(slots), _, _) => Sizing::Slots(slots),
+            (None, Some(experts), _) => Sizing::PerLayer(experts),
+            (None, None, Some(bytes)) => Sizing::Memory(bytes),
+            (None, None, None) if model.bundled => Sizing::Share(DEFAULT_SHARE),
+            (None, None, None) => Sizing::Auto,
         }
     }
 
-    /// What the plan made of `--slots` or `--memory`, where it is less than was asked for.
+    /// What the plan made of `--slots`, `--experts-per-layer` or `--memory`, where it is less than
+    /// was asked for.
     #[must_use]
     pub fn notes(&self, plan: &MemoryPlan) -> Vec<String> {
         let (slots, records, total) = (plan.slots, plan.records, plan.total_bytes());
-        match (self.slots, self.memory) {
-            (Some(asked), _) if asked > slots => {
+        let per_layer = self.experts_per_layer.map(|asked| asked.saturating_mul(plan.layers));
+        match (self.slots, per_layer, self.memory) {
+            (Some(asked), _, _) if asked > slots => {
                 vec![format!("--slots {asked}: the model has {records} records, {slots} are used")]
             }
-            (None, Some(asked)) if slots == records && total < asked => vec![format!(
+            (None, Some(asked), _) if asked > slots => {
+                let each = records / plan.layers.max(1);
+                vec![format!("--experts-per-layer: the model has {each} a layer, all are kept")]
+            }
+            (None, None, Some(asked)) if slots == records && total < asked => vec![format!(
                 "--memory {}: all {records} records fit in {}, the rest stays unused",
                 show_size(asked),
                 show_size(total)
             )],
             _ => Vec::new(),
+        }
+    }
+
+    /// Where records and n-gram rows are read from.
+    #[must_use]
+    pub fn container_choice(&self) -> ContainerChoice {
+        match &self.container {
+            None => ContainerChoice::Beside,
+            Some(folder) if folder.to_str() == Some("none") => ContainerChoice::Shards,
+            Some(folder) => ContainerChoice::Folder(folder.clone()),
         }
     }
 
@@ -178,12 +200,7 @@ impl EngineArguments {
         for folder in &self.mirror {
             builder = builder.mirror(folder);
         }
-        if let Some(folder) = &self.container {
-            builder = builder.container(match folder.to_str() {
-                Some("none") => ContainerChoice::Shards,
-                _ => ContainerChoice::Folder(folder.clone()),
-            });
-        }
+        builder = builder.container(self.container_choice());
         if let Some(lanes) = self.lanes {
             builder = builder.lanes(lanes);
         }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::process::{self, ExitCode};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
+use crate::heap::keep_large_arrays_apart;
 use crate::{Failure, describe, policies};
 
 /// What a shell shows for a program that Ctrl-C ended; SIGTERM and SIGHUP are taken as it is.
@@ -41,6 +42,54 @@ pub struct Console<'a> {
     pub cancel: CancelToken,
     /// Whether progress may be drawn on standard error.
     pub progress: bool,
+    /// What Ctrl-C ends.
+    pub(crate) interrupt: Interrupt,
+}
+
+/// What Ctrl-C ends: the program, unless something smaller runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interrupt(Arc<Mutex<Ends>>);
+
+#[derive(Clone, Debug, Default)]
+enum Ends {
+    /// The program, after it has shown what there is.
+    #[default]
+    Program,
+    /// The program at once: it waits for input and has nothing to show.
+    Now,
+    /// This, and nothing else.
+    Only(CancelToken),
+}
+
+impl Interrupt {
+    /// From now on Ctrl-C sets `token` and the program goes on.
+    pub(crate) fn ends_only(&self, token: CancelToken) {
+        *self.lock() = Ends::Only(token);
+    }
+
+    /// From now on Ctrl-C ends the program at once.
+    pub(crate) fn ends_now(&self) {
+        *self.lock() = Ends::Now;
+    }
+
+    /// Whether Ctrl-C was taken by something smaller than the program, as `signal` is.
+    fn takes(&self, signal: i32) -> bool {
+        let mut ends = self.lock();
+        match &*ends {
+            Ends::Only(token) => {
+                token.cancel();
+                // The next one is not about an answer that has ended.
+                *ends = Ends::Program;
+                signal == SIGINT
+            }
+            Ends::Now => process::exit(INTERRUPTED.into()),
+            _ => false,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ends> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::fmt::Debug for Console<'_> {
@@ -52,7 +101,7 @@ impl std::fmt::Debug for Console<'_> {
 impl<'a> Console<'a> {
     /// Writes to `out`; nothing cancels it and no progress is drawn.
     pub fn new(out: &'a mut dyn Write) -> Self {
-        Self { out, cancel: CancelToken::new(), progress: false }
+        Self { out, cancel: CancelToken::new(), progress: false, interrupt: Interrupt::default() }
     }
 
     /// Writes a piece of text at once.
@@ -99,6 +148,7 @@ impl<'a> Console<'a> {
 /// The `main` of an example: catches Ctrl-C, SIGTERM and SIGHUP (the second one ends at once),
 /// logs to standard error as `RUST_LOG` says, runs, shows an error with all its causes, and gives the exit code.
 pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>) -> ExitCode {
+    keep_large_arrays_apart();
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     // A span is one line, with its times, when it closes.
@@ -110,8 +160,8 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
     let mut out = io::stdout().lock();
     let mut console = Console::new(&mut out);
     console.progress = io::stderr().is_terminal();
-    let result =
-        on_interrupt(&console.cancel).and_then(|()| run(std::env::args_os(), &mut console));
+    let result = on_interrupt(&console.cancel, &console.interrupt)
+        .and_then(|()| run(std::env::args_os(), &mut console));
     let code = match result {
         Ok(Ended::Done) => 0,
         Ok(Ended::Interrupted) => INTERRUPTED,
@@ -143,7 +193,7 @@ fn leave_out_caught_panics() {
 }
 
 /// Sets the token at the first Ctrl-C, SIGTERM or SIGHUP and ends at the second.
-fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
+fn on_interrupt(cancel: &CancelToken, interrupt: &Interrupt) -> Result<(), Failure> {
     let failed = |source| Failure::Interrupt { source };
     let mut caught = vec![SIGINT, SIGTERM];
     // Whoever starts a program by `nohup` wants it to go on.
@@ -151,9 +201,12 @@ fn on_interrupt(cancel: &CancelToken) -> Result<(), Failure> {
     let mut signals = Signals::new(caught).map_err(failed)?;
     // Caught, it leaves a write past `ulimit -f` to fail as any other write may, with a message.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
-    let cancel = cancel.clone();
+    let (cancel, interrupt) = (cancel.clone(), interrupt.clone());
     let wait = move || {
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            if interrupt.takes(signal) {
+                continue;
+            }
             if cancel.is_cancelled() {
                 process::exit(INTERRUPTED.into());
             }
@@ -195,4 +248,21 @@ pub(crate) fn parse<A: clap::Parser>(
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     policies::answer(&matches)?;
     Ok(A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_ends_the_smallest_thing_that_runs() {
+        let (interrupt, answer) = (Interrupt::default(), CancelToken::new());
+        assert!(!interrupt.takes(SIGINT), "the program is to end");
+        interrupt.ends_only(answer.clone());
+        assert!(interrupt.takes(SIGINT) && answer.is_cancelled());
+        assert!(!interrupt.takes(SIGINT), "the answer has ended");
+        let answer = CancelToken::new();
+        interrupt.ends_only(answer.clone());
+        assert!(!interrupt.takes(SIGTERM) && answer.is_cancelled(), "both end");
+    }
 }

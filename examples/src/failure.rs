@@ -224,6 +224,14 @@ pub enum Failure {
         /// The system's reason.
         source: io::Error,
     },
+    /// Standard input cannot be read as text.
+    #[cfg(feature = "engine")]
+    #[error("the input cannot be read as text")]
+    #[non_exhaustive]
+    Input {
+        /// The system's reason, or that it is not UTF-8.
+        source: io::Error,
+    },
     /// Ctrl-C cannot be caught.
     #[error("the handler for Ctrl-C and SIGTERM cannot be set")]
     #[non_exhaustive]
@@ -260,6 +268,10 @@ impl Failure {
             Self::Digests { .. } => ErrorKind::Corrupt,
             #[cfg(feature = "engine")]
             Self::Interrupted { .. } => ErrorKind::Cancelled,
+            #[cfg(feature = "engine")]
+            Self::Input { source } if source.kind() != io::ErrorKind::InvalidData => {
+                ErrorKind::Transient
+            }
             Self::Reader { source } => source.kind(),
             Self::Read { source } => source.kind(),
             Self::Chart { .. } => ErrorKind::Bug,
@@ -318,6 +330,12 @@ impl ErrorFigure {
     #[cfg(feature = "engine")]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.kind == kind_name(ErrorKind::Cancelled)
+    }
+
+    /// The error and its causes in one line.
+    #[cfg(feature = "engine")]
+    pub(crate) fn text(&self) -> String {
+        std::iter::once(&self.message).chain(&self.causes).cloned().collect::<Vec<_>>().join(": ")
     }
 
     pub(crate) fn new(error: &dyn std::error::Error, kind: ErrorKind) -> Self {

@@ -9,7 +9,11 @@
 #[cfg(feature = "engine")]
 mod arguments;
 pub mod article;
+#[cfg(feature = "engine")]
+pub mod chat;
 mod console;
+#[cfg(feature = "engine")]
+pub mod doctor;
 #[cfg(all(doctest, feature = "engine"))]
 mod documents;
 mod failure;
@@ -19,6 +23,7 @@ mod figures;
 mod forecasts;
 #[cfg(feature = "engine")]
 pub mod generate;
+mod heap;
 #[cfg(feature = "engine")]
 pub mod inspect;
 #[cfg(feature = "engine")]

@@ -5,12 +5,12 @@
 //! from a cache is marked. Reads go to slots in huge pages, as an engine's do; the first read of
 //! each lane is not counted.
 
-mod measure;
+pub(crate) mod measure;
 mod places;
 mod plot;
 mod report;
-mod scratch;
-mod slots;
+pub(crate) mod scratch;
+pub(crate) mod slots;
 mod source;
 
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! The `synthesize` example: a checkpoint of the published shapes, for whom 104 GB are too many.
 
 mod folder;
-mod shape;
+pub(crate) mod shape;
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -112,7 +112,7 @@ pub fn run(
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
-    let shape = Shape::of(&arguments)?;
+    let shape = Shape::of((&arguments).into())?;
     let skew = skew(&arguments, &shape)?;
     let spec = CheckpointSpec::new(shape.config.clone())
         .file_limit(arguments.file_limit)

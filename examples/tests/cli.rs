@@ -5,6 +5,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on fails the test")]
 
+#[path = "cli/chat.rs"]
+mod chat;
+#[path = "cli/doctor.rs"]
+mod doctor;
 #[path = "cli/generate.rs"]
 mod generate;
 #[path = "cli/inspect.rs"]

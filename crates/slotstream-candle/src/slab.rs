@@ -39,7 +39,8 @@ enum Memory {
 
 // SAFETY: `base` points into `memory`, which the slab owns and never hands out. Bytes are reached
 // only through `bytes_of` (while the slot's state counts a reader) and `piece_mut` or `run_mut`
-// (while it says WRITING, and for disjoint ranges), so no byte is written by one thread while another reaches it.
+// (while it says WRITING, and for disjoint ranges), so no byte is written by one thread while
+// another reaches it.
 unsafe impl Send for Slab {}
 // SAFETY: as above; the states that guard the bytes are atomics.
 unsafe impl Sync for Slab {}
@@ -160,9 +161,10 @@ impl Slab {
         let start = index * self.stride;
         assert!(start + self.stride <= self.bytes());
         // SAFETY: the range lies inside the memory (asserted) and is initialised (anonymous memory
-        // is zeroed, and so is a device's). The caller holds a read count on this slot for as long as the returned
-        // borrow lives (`Reading` lends it from `&self` and releases on drop), and a writer needs
-        // the count to be zero, so nobody writes these bytes meanwhile.
+        // is zeroed, and a device's is initialised, as `SlotMemory` promises). The caller holds a
+        // read count on this slot for as long as the returned borrow lives (`Reading` lends it from
+        // `&self` and releases on drop), and a writer needs the count to be zero, so nobody writes
+        // these bytes meanwhile.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(start), self.stride) }
     }
 

@@ -52,6 +52,14 @@ pub trait EventSink: Send + fmt::Debug {
     fn on_outcome(&mut self, outcome: &Outcome) {
         let _ = outcome;
     }
+
+    /// Bytes that it will hold at most once it has heard of a pool of this model and of `tokens`
+    /// tokens: the number for a memory plan. 0 unless told otherwise, which is right for a sink
+    /// that holds next to nothing.
+    fn planned_bytes(&self, geometry: &Geometry, tokens: usize) -> u64 {
+        let _ = (geometry, tokens);
+        0
+    }
 }
 
 impl<S: EventSink + ?Sized> EventSink for Box<S> {
@@ -69,6 +77,9 @@ impl<S: EventSink + ?Sized> EventSink for Box<S> {
     }
     fn on_outcome(&mut self, outcome: &Outcome) {
         (**self).on_outcome(outcome);
+    }
+    fn planned_bytes(&self, geometry: &Geometry, tokens: usize) -> u64 {
+        (**self).planned_bytes(geometry, tokens)
     }
 }
 

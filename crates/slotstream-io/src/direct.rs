@@ -61,6 +61,13 @@ impl DirectOptions {
         self.scratch().map_or(0, |pool| pool.max_bytes())
     }
 
+    /// The same where no more than `reads` requests are made at once: the last page given back is
+    /// the next one taken, so no other is ever touched.
+    #[must_use]
+    pub fn planned_bytes_of(self, reads: usize) -> u64 {
+        Self { pages: self.pages.min(reads), ..self }.planned_bytes()
+    }
+
     fn scratch(self) -> Result<ScratchPool, IoError> {
         // Two blocks: a step that begins inside one still brings bytes.
         let len = self.page_len.max(2 * SLOT_ALIGNMENT);

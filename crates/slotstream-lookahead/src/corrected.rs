@@ -88,6 +88,10 @@ impl Forecaster for Corrected {
 
     fn observe(&mut self, _routing: &Routing<'_>) {}
 
+    fn planned_bytes(&self, _geometry: &Geometry) -> u64 {
+        self.correction.bytes()
+    }
+
     fn name(&self) -> String {
         spelled(Self::NAME, PROBE_KEYS, &ForecastOptions::probe(), &self.options)
     }

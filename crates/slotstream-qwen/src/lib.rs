@@ -48,6 +48,7 @@ mod pieces;
 mod ple;
 mod state;
 mod window;
+mod workspace;
 
 pub use error::QwenError;
 pub use load::LoadProgress;

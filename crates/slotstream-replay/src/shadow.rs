@@ -55,6 +55,14 @@ pub struct Shadows {
     rejected: u64,
 }
 
+/// Bytes that pool and policy keep for a record beside what the policy counts itself.
+const BOOKS_A_RECORD: u64 = 128;
+/// Bytes of a kept lookup: its id, itself among the distinct ones, how often, and its part of the
+/// visit's row.
+const REQUEST_BYTES: u64 = 12;
+/// Bytes of what keeping requests takes besides.
+const REQUEST_BUFFERS: u64 = 64 << 10;
+
 /// A ghost without a pool yet.
 #[derive(Debug)]
 struct Waiting {
@@ -262,6 +270,25 @@ impl EventSink for Shadows {
             *outcome
         {
             self.ghosts.iter_mut().for_each(|ghost| ghost.admit(key, origin));
+        }
+    }
+
+    fn planned_bytes(&self, geometry: &Geometry, tokens: usize) -> u64 {
+        self.waiting.iter().map(|waiting| waiting.planned_bytes(geometry, tokens)).sum()
+    }
+}
+
+impl Waiting {
+    /// Bytes of its books, whatever its size: those of a pool of all records, with what the policy
+    /// says of itself; for `opt` the requests of `tokens` tokens, whose lists may have twice the
+    /// room that they use.
+    fn planned_bytes(&self, geometry: &Geometry, tokens: usize) -> u64 {
+        let lookups = tokens.saturating_mul(geometry.layers() * geometry.top_k());
+        match &self.policy {
+            Some(policy) => {
+                policy.planned_bytes(geometry) + geometry.records() as u64 * BOOKS_A_RECORD
+            }
+            None => (lookups as u64).saturating_mul(2 * REQUEST_BYTES) + REQUEST_BUFFERS,
         }
     }
 }

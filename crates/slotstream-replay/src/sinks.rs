@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use slotstream_core::{Attached, EventSink, Outcome, Prediction, Routing, Step, Tap};
+use slotstream_core::{Attached, EventSink, Geometry, Outcome, Prediction, Routing, Step, Tap};
 
 /// A sink with two owners: an engine that tells it, and whoever wants it back. Cloning shares it.
 ///
@@ -71,5 +71,8 @@ impl<S: EventSink> EventSink for Shared<S> {
     }
     fn on_outcome(&mut self, outcome: &Outcome) {
         self.lock().on_outcome(outcome);
+    }
+    fn planned_bytes(&self, geometry: &Geometry, tokens: usize) -> u64 {
+        self.lock().planned_bytes(geometry, tokens)
     }
 }

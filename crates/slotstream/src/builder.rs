@@ -21,12 +21,14 @@ use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
 use crate::container::{checksums, packed_table};
 use crate::engine::{Inner, Runtime, next_number};
+use crate::machine::{Machine, NoGpu};
 use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
+use crate::retained::Retained;
 use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
-use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing, machine};
+use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing};
 
 /// Opens the shards of a checkpoint: paths in, reader out.
 pub type OpenReader = Box<
@@ -69,6 +71,8 @@ pub struct EngineBuilder {
     chunk: Option<usize>,
     sweep: PrefillSweep,
     context: Option<usize>,
+    machine: Option<Machine>,
+    sessions: usize,
     rollback_rows: usize,
     logit_rows: usize,
     ngram_cache_rows: usize,
@@ -91,10 +95,6 @@ impl std::fmt::Debug for EngineBuilder {
 /// What a plan counts beside the checkpoint: container, checksums and forecaster.
 type Given<'a> = (Option<&'a Container>, Option<&'a ChecksumTable>, &'a dyn Forecaster);
 
-/// Longest context when none is asked for.
-const DEFAULT_CONTEXT: usize = 4096;
-/// Most rows of a prefill pass when nothing else is asked for: the more there are, the less is read.
-const DEFAULT_CHUNK: usize = 512;
 /// Most lanes and threads: beyond this a number is a mistake.
 const MOST: usize = 1024;
 
@@ -122,6 +122,8 @@ impl EngineBuilder {
             chunk: None,
             sweep: PrefillSweep::Off,
             context: None,
+            machine: None,
+            sessions: 1,
             rollback_rows: 0,
             logit_rows: 1,
             ngram_cache_rows: 16_384,
@@ -268,7 +270,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Most tokens of a prefill pass; the default is 512. Changes time and memory, never a token.
+    /// Most tokens of a prefill pass; the default is 512, or less where memory is short. Changes time
+    /// and memory, never a token.
     #[must_use]
     pub const fn chunk(mut self, chunk: usize) -> Self {
         self.chunk = Some(chunk);
@@ -283,10 +286,29 @@ impl EngineBuilder {
         self
     }
 
-    /// Longest context of a session; the default is 4096 tokens or what the model allows.
+    /// Longest context of a session; the default is 4096 tokens or what the model allows, and
+    /// where memory was asked for or is detected, what the plan makes of it
+    /// ([`MemoryPlan::new`]).
     #[must_use]
     pub const fn context(mut self, tokens: usize) -> Self {
         self.context = Some(tokens);
+        self
+    }
+
+    /// Plans for this machine instead of the one that it runs on: one with a GPU whose working set
+    /// counts, or one that is not here.
+    #[must_use]
+    pub const fn machine(mut self, machine: Machine) -> Self {
+        self.machine = Some(machine);
+        self
+    }
+
+    /// Sessions at full context that memory is planned for; the default is 1. Where a budget is
+    /// known, sessions together hold no more state than was planned: the pass or the session that
+    /// would take more is refused. Shorter ones take less, so more of them fit.
+    #[must_use]
+    pub const fn sessions(mut self, sessions: usize) -> Self {
+        self.sessions = sessions;
         self
     }
 
@@ -353,6 +375,7 @@ impl EngineBuilder {
         range("threads", self.threads, 1, MOST, "1 to 1024")?;
         range("chunk", self.chunk.unwrap_or(1), 1, 1 << 16, "1 to 65536")?;
         range("prefill sweep", self.sweep.rows().unwrap_or(1), 1, 1 << 16, "1 to 65536")?;
+        range("sessions", self.sessions, 1, 1 << 16, "1 to 65536")?;
         range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
         range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
@@ -363,21 +386,16 @@ impl EngineBuilder {
         Ok(())
     }
 
-    /// Most rows of a pass of at most `context` tokens.
-    fn chunk_for(&self, context: usize) -> usize {
-        self.chunk.unwrap_or(DEFAULT_CHUNK).min(context)
-    }
-
-    fn context_for(&self, checkpoint: &Checkpoint) -> Result<usize, Error> {
+    /// Refuses a context that the model does not allow.
+    fn check_context(&self, checkpoint: &Checkpoint) -> Result<(), Error> {
         let longest = checkpoint.config().max_position_embeddings;
         match self.context {
-            None => Ok(DEFAULT_CONTEXT.min(longest)),
-            Some(tokens) if (1..=longest).contains(&tokens) => Ok(tokens),
-            Some(tokens) => Err(Error::Option {
+            Some(tokens) if !(1..=longest).contains(&tokens) => Err(Error::Option {
                 option: "context",
                 value: format!("{tokens} tokens (the model allows {longest})"),
                 expected: "1 to the model's max_position_embeddings",
             }),
+            _ => Ok(()),
         }
     }
 
@@ -391,11 +409,10 @@ impl EngineBuilder {
         let checkpoint = Checkpoint::open(&self.folder)?;
         let named = self.named_forecaster(&checkpoint)?;
         let forecaster = named.as_deref().unwrap_or(&*self.forecaster);
-        let context = self.context_for(&checkpoint)?;
         let container = self.container.open(&checkpoint)?;
         let checksums = self.checksums(container.as_ref())?;
         let given = (container.as_ref(), checksums.as_ref(), forecaster);
-        Ok(self.planned(&checkpoint, given, context)?.0)
+        Ok(self.planned(&checkpoint, given)?.0)
     }
 
     /// Makes the forecaster that was named, if one was.
@@ -409,6 +426,22 @@ impl EngineBuilder {
         let made = self.lookahead.as_ref();
         let made = made.map(|name| parse_forecaster_with(name, &geometry, &files));
         Ok(made.transpose()?)
+    }
+
+    /// The reader of this engine and why: what [`ReaderKind::Auto`] becomes beside the plan, or the
+    /// one that was asked for. Opens the checkpoint's headers and no reader.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn planned_reader(&self) -> Result<ReaderChoice, Error> {
+        self.check()?;
+        let checkpoint = Checkpoint::open(&self.folder)?;
+        let named = self.named_forecaster(&checkpoint)?;
+        let forecaster = named.as_deref().unwrap_or(&*self.forecaster);
+        let container = self.container.open(&checkpoint)?;
+        let checksums = self.checksums(container.as_ref())?;
+        let given = (container.as_ref(), checksums.as_ref(), forecaster);
+        Ok(self.planned(&checkpoint, given)?.1)
     }
 
     /// What reads are compared with, if they are to be.
@@ -429,8 +462,8 @@ impl EngineBuilder {
         &self,
         checkpoint: &Checkpoint,
         (container, checksums, forecaster): Given<'_>,
-        context: usize,
     ) -> Result<(MemoryPlan, ReaderChoice), Error> {
+        self.check_context(checkpoint)?;
         let headers = container.map(|container| [container.experts(), container.ngram()]);
         let headers = headers.into_iter().flatten().flatten();
         let packed: u64 = headers.map(ContainerHeader::file_len).sum();
@@ -439,12 +472,14 @@ impl EngineBuilder {
         let plan = |kind| {
             let of_a_copy = match kind {
                 ReaderKind::Memory => shards + packed,
-                ReaderKind::Direct | ReaderKind::Uring => DirectOptions::new().planned_bytes(),
+                // A lane has one read in flight, and whoever loads the weights another.
+                ReaderKind::Direct => DirectOptions::new().planned_bytes_of(self.lanes + 1),
+                ReaderKind::Uring => DirectOptions::new().planned_bytes(),
                 _ => 0,
             };
             let table = checksums.map_or(0, ChecksumTable::bytes);
             let reader_bytes = copies.saturating_mul(of_a_copy + table);
-            let mut request = self.request(reader_bytes, checkpoint, context);
+            let mut request = self.request(reader_bytes, checkpoint);
             request.forecaster_bytes = forecaster.planned_bytes(&checkpoint.geometry());
             MemoryPlan::new(checkpoint, &request)
         };
@@ -457,27 +492,37 @@ impl EngineBuilder {
         }
         let has_experts = container.is_some_and(|container| container.experts().is_some());
         let files = packed + if has_experts { 0 } else { shards };
-        let cache = machine::room_beside(first.total_bytes());
+        let cache = self.machine_facts().room_beside(first.total_bytes());
         let choice = ReaderKind::suited(files, cache, std::env::consts::OS);
         Ok((if choice.kind == ReaderKind::Direct { plan(choice.kind)? } else { first }, choice))
     }
 
-    fn request(&self, reader_bytes: u64, checkpoint: &Checkpoint, context: usize) -> PlanRequest {
+    fn machine_facts(&self) -> Machine {
+        self.machine.unwrap_or_else(|| Machine::detect(&NoGpu))
+    }
+
+    fn request(&self, reader_bytes: u64, checkpoint: &Checkpoint) -> PlanRequest {
+        let geometry = checkpoint.geometry();
+        let sinks = |tokens| {
+            self.sinks.iter().map(|sink| sink.planned_bytes(&geometry, tokens)).sum::<u64>()
+        };
+        let sink_bytes = sinks(0);
         PlanRequest {
             sizing: self.sizing,
-            context,
-            sessions: 1,
-            chunk: self.chunk_for(context),
+            context: self.context,
+            chunk: self.chunk,
+            sessions: self.sessions,
             sweep: self.sweep,
             lanes: self.lanes,
+            threads: self.threads,
             rollback_rows: self.rollback_rows,
             logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
-            process_bytes: machine::resident_bytes().unwrap_or(0),
-            available_bytes: machine::available_bytes(),
             reader_bytes,
-            policy_bytes: self.policy.planned_bytes(&checkpoint.geometry()),
-            forecaster_bytes: 0,
+            policy_bytes: self.policy.planned_bytes(&geometry),
+            sink_bytes,
+            sink_bytes_a_token: sinks(1).saturating_sub(sink_bytes),
+            ..PlanRequest::new(self.machine_facts())
         }
     }
 
@@ -495,8 +540,6 @@ impl EngineBuilder {
         if let Some(named) = self.named_forecaster(&checkpoint)? {
             self.forecaster = named;
         }
-        let context = self.context_for(&checkpoint)?;
-        let chunk = self.chunk_for(context);
         // Before the plan, which counts what the process already holds: a vocabulary of 248,320
         // entries is more than a margin.
         #[cfg(feature = "text")]
@@ -504,7 +547,7 @@ impl EngineBuilder {
         let container = self.container.open(&checkpoint)?.map(Arc::new);
         let checksums = self.checksums(container.as_deref())?;
         let given = (container.as_deref(), checksums.as_ref(), &*self.forecaster);
-        let (plan, choice) = self.planned(&checkpoint, given, context)?;
+        let (plan, choice) = self.planned(&checkpoint, given)?;
         let repacked = container.iter().flat_map(|container| container.files());
         let files: Vec<PathBuf> = checkpoint.files().iter().chain(repacked).cloned().collect();
         let Opened { reader, mode, mirror } = match self.reader {
@@ -574,12 +617,13 @@ impl EngineBuilder {
             checkpoint,
             container,
             model,
+            context: plan.context,
+            chunk: plan.chunk,
+            retained: Retained::of(&plan),
             plan,
             policy,
             mode,
             mirror,
-            context,
-            chunk,
             sweep: self.sweep,
             rollback_rows: self.rollback_rows,
             logit_rows: self.logit_rows,

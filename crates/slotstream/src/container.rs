@@ -27,7 +27,10 @@ pub enum ContainerChoice {
 impl ContainerChoice {
     /// The container that is meant, its files numbered after the checkpoint's; `None` is the
     /// shards. A container that is there and does not fit is an error, not passed over.
-    pub(crate) fn open(&self, checkpoint: &Checkpoint) -> Result<Option<Container>, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Container`].
+    pub fn open(&self, checkpoint: &Checkpoint) -> Result<Option<Container>, Error> {
         let folder = match self {
             Self::Shards => return Ok(None),
             Self::Folder(folder) => folder.clone(),

@@ -18,6 +18,7 @@ use slotstream_qwen::QwenModel;
 use crate::builder::EngineBuilder;
 use crate::metrics::Reading;
 use crate::mirrors::Mirror;
+use crate::retained::Retained;
 use crate::{Error, MemoryPlan, MirrorShare, Session, SessionOptions};
 
 /// A loaded model. Cheap to clone; clones share everything. Any number of sessions may be alive;
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) container: Option<Arc<Container>>,
     pub(crate) model: QwenModel,
     pub(crate) plan: MemoryPlan,
+    pub(crate) retained: Retained,
     pub(crate) policy: String,
     pub(crate) mode: ReaderMode,
     pub(crate) mirror: Option<Mirror>,
@@ -128,7 +130,8 @@ impl Engine {
     /// Starts an empty sequence.
     ///
     /// # Errors
-    /// [`Error::Sampling`] for illegal sampling parameters.
+    /// [`Error::Sampling`] for illegal sampling parameters, [`Error::State`] when the sessions that
+    /// are alive have taken what was planned for their state.
     pub fn session(&self, options: SessionOptions) -> Result<Session, Error> {
         let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
         Session::new(self.clone(), SessionId::new(number), options)

@@ -77,6 +77,20 @@ pub enum Error {
         /// The plan with the smallest pool.
         plan: Box<MemoryPlan>,
     },
+    /// Sessions would hold more state than was planned.
+    #[error(
+        "{needed} bytes of state more do not fit: sessions hold {held} of the {limit} bytes that are \
+         planned for them; end one, or plan for more of them, for a shorter context or for more memory"
+    )]
+    #[non_exhaustive]
+    State {
+        /// Bytes that were wanted.
+        needed: u64,
+        /// Bytes that sessions hold.
+        held: u64,
+        /// Bytes that they may hold together.
+        limit: u64,
+    },
     /// A mirror without any of the files.
     #[error(
         "{} has no copy of a file of the model or its container: expected {}",
@@ -196,6 +210,7 @@ impl Error {
             | Self::Lookahead(_)
             | Self::Kernels(_)
             | Self::Budget { .. }
+            | Self::State { .. }
             | Self::EmptyMirror { .. }
             | Self::Option { .. }
             | Self::Device { .. }

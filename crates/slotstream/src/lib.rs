@@ -50,6 +50,7 @@ pub mod machine;
 mod metrics;
 mod mirrors;
 mod plan;
+mod retained;
 pub mod sampling;
 mod session;
 mod sidecar;

@@ -9,6 +9,7 @@ use slotstream_core::{CancelToken, ErrorKind, Phase, SessionId, Step};
 use slotstream_experts::{PassHints, PromptPass};
 use slotstream_qwen::{Logits, Pass, State};
 
+use crate::retained::Held;
 use crate::sampling::{Sampler, SamplingParams};
 use crate::{Engine, Error, Metrics};
 
@@ -55,6 +56,8 @@ pub struct Session {
     engine: Engine,
     id: SessionId,
     state: State,
+    /// What of the planned state is its own.
+    held: Held,
     tokens: Vec<u32>,
     /// Where the last prompt ended: tokens from here on were generated.
     prompt_end: usize,
@@ -101,11 +104,13 @@ impl Session {
         id: SessionId,
         options: SessionOptions,
     ) -> Result<Self, Error> {
+        let held = Held::empty(&engine.0)?;
         let state = engine.0.model.new_state(engine.0.context, engine.0.rollback_rows)?;
         Ok(Self {
             engine,
             id,
             state,
+            held,
             tokens: Vec::new(),
             prompt_end: 0,
             logits: Vec::new(),
@@ -250,6 +255,7 @@ impl Session {
         logits: Logits,
         prompt: Option<PromptPass>,
     ) -> Result<Option<Vec<f32>>, Error> {
+        self.held.reach(end)?;
         let inner = &self.engine.0;
         let decode = end - start == 1 && start >= self.prompt_end;
         let phase = if decode { Phase::Decode } else { Phase::Prefill };

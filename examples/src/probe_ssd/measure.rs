@@ -80,7 +80,7 @@ impl Sample {
 }
 
 /// Reads everything through the queue; the seconds of each read.
-fn pass(
+pub(crate) fn pass(
     queue: &LaneQueue,
     reads: Vec<Extent>,
     slots: &Slots,
@@ -136,7 +136,7 @@ impl Landing for Timed {
 }
 
 /// Drops the files from the page cache, so that reads are cold.
-pub(super) fn forget(files: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn forget(files: &[PathBuf]) -> Result<(), Failure> {
     for path in files {
         let failed = |source| Failure::ReadFile { path: path.clone(), source };
         let file = File::open(path).map_err(failed)?;
@@ -149,7 +149,7 @@ pub(super) fn forget(files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 /// What this process has used of the processors.
-fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 

@@ -14,14 +14,14 @@ const CHUNK: usize = 4 << 20;
 
 /// A scratch file; goes when it is dropped.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     /// Writes a file of `size` random bytes and waits until it is on the disk. `None` after Ctrl-C.
     ///
     /// # Errors
     /// [`Failure::Space`] without room, [`Failure::File`].
-    pub(super) fn write(
+    pub(crate) fn write(
         folder: &Path,
         size: u64,
         seed: u64,
@@ -39,7 +39,7 @@ impl Scratch {
         Ok(done.then_some(scratch))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

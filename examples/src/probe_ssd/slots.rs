@@ -12,14 +12,14 @@ const HUGE: usize = 2 << 20;
 
 /// A slot for each read at once. Clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Slots(Arc<Mutex<Vec<MmapMut>>>);
+pub(crate) struct Slots(Arc<Mutex<Vec<MmapMut>>>);
 
 impl Slots {
     /// `count` slots of at least `len` bytes.
     ///
     /// # Errors
     /// [`Failure::Slots`] when the system has no room.
-    pub(super) fn new(count: usize, len: usize) -> Result<Self, Failure> {
+    pub(crate) fn new(count: usize, len: usize) -> Result<Self, Failure> {
         let refuse = |source| Failure::Slots { count, len, source };
         // Whole huge pages: the system puts such a mapping at a multiple of one.
         let whole = if len < HUGE { len } else { len.next_multiple_of(HUGE) };

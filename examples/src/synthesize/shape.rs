@@ -16,8 +16,8 @@ const LIMIT: u64 = 4 << 20;
 
 /// A config, and what of it is shown.
 #[derive(Debug)]
-pub(super) struct Shape {
-    pub(super) config: Value,
+pub(crate) struct Shape {
+    pub(crate) config: Value,
     pub(super) layers: usize,
     pub(super) experts: usize,
     pub(super) top_k: usize,
@@ -25,13 +25,33 @@ pub(super) struct Shape {
     pub(super) ngram: bool,
 }
 
+/// Which shape, and what of it is left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cut<'a> {
+    /// A config.json; the published one where there is none.
+    pub(crate) config: Option<&'a Path>,
+    /// Layers; as the config says where there is none.
+    pub(crate) layers: Option<usize>,
+    /// Tokens of the vocabulary, likewise.
+    pub(crate) vocab: Option<usize>,
+    /// Whether the n-gram layer is left out.
+    pub(crate) no_ngram: bool,
+}
+
+impl<'a> From<&'a Arguments> for Cut<'a> {
+    fn from(arguments: &'a Arguments) -> Self {
+        let Arguments { layers, vocab, no_ngram, .. } = *arguments;
+        Self { config: arguments.config.as_deref(), layers, vocab, no_ngram }
+    }
+}
+
 impl Shape {
     /// The config that was named, with as many layers and tokens as were asked for. Whatever is no
     /// part of the text model is left out.
-    pub(super) fn of(arguments: &Arguments) -> Result<Self, Failure> {
-        let (path, mut config) = match &arguments.config {
+    pub(crate) fn of(cut: Cut<'_>) -> Result<Self, Failure> {
+        let (path, mut config) = match cut.config {
             None => (Path::new("config.json"), published_config()),
-            Some(path) => (path.as_path(), read(path)?),
+            Some(path) => (path, read(path)?),
         };
         let nested = config.get("text_config").is_some_and(Value::is_object);
         if let (true, Some(whole)) = (nested, config.as_object_mut()) {
@@ -41,10 +61,10 @@ impl Shape {
         // A config may be that of the text model alone.
         let text = if nested { config.get_mut("text_config") } else { Some(&mut config) };
         if let Some(text) = text.and_then(Value::as_object_mut) {
-            cut_layers(text, arguments.layers)?;
-            cut_vocabulary(text, arguments.vocab)?;
+            cut_layers(text, cut.layers)?;
+            cut_vocabulary(text, cut.vocab)?;
             text.insert("mtp_num_hidden_layers".into(), json!(0));
-            if arguments.no_ngram {
+            if cut.no_ngram {
                 text.insert("ple_layer_ids".into(), json!([]));
             }
             check_ngram(text)?;

@@ -251,7 +251,7 @@ fn a_speculative_read_that_fails_is_nobodys_error() {
         rig.held.fail(true);
         rig.pass(ROUTES, &[3, 4, 5, 6], |held| {
             if !late {
-                held.serve()
+                held.serve();
             }
         });
         assert_eq!(rig.layer().failed, if late { 3 } else { 4 });

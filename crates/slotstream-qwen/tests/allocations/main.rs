@@ -7,7 +7,7 @@ mod rig;
 use std::sync::Arc;
 
 use slotstream_kernels::Cpu;
-use slotstream_qwen::Logits;
+use slotstream_qwen::{Logits, QwenModel};
 
 use rig::{Goldens, Rig, tiny_model};
 
@@ -51,4 +51,29 @@ fn a_decode_step_allocates_no_more_than_it_did() {
         "{count} allocations of {bytes} bytes a token, {most} in the worst step; \
          there were {ALLOCATIONS} of {BYTES}"
     );
+}
+
+/// What a pass takes at its widest point is what the plan says, never more and not much less. What
+/// the state keeps of it is in another row of the plan; routes that the test records are not in any.
+#[test]
+fn a_pass_takes_what_is_planned() {
+    for rows in [1, 100, 512] {
+        let mut rig = Rig::new(&tiny_model(), Arc::new(Cpu::new(1).expect("one")), 1.0);
+        let tokens: Vec<u32> = (0..rows).map(|i| (i * 37 % 4000) as u32).collect();
+        let mut state = rig.state();
+        let counted = allocation_counter::measure(|| {
+            rig.run(&mut state, &tokens, Logits::Last, None);
+        });
+        let recorded = rig.recorder.take();
+        let routes: usize =
+            recorded.iter().map(|r| r.ids.len() + r.weights.len() + r.logits.len()).sum();
+        let planned = QwenModel::planned_workspace(rig.model.config(), rows, 1);
+        // Pages are counted with the state; windows were there before.
+        let fresh = rig.state().bytes();
+        let taken = counted.bytes_max - (state.bytes() - fresh);
+        println!("{rows} rows: {taken} bytes of {planned}, and {} of routes", 4 * routes);
+        assert!(taken <= planned, "{rows} rows took {taken} bytes, {planned} are planned");
+        let held = taken + planned / 50;
+        assert!(rows < 100 || 10 * held >= 7 * planned, "{rows} rows: {taken} of {planned}");
+    }
 }

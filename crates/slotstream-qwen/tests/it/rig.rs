@@ -72,13 +72,16 @@ impl Recorder {
     }
 }
 
+/// The n-gram layer, the tap of a probe, and what was added.
+pub(crate) type Injection = (LayerIdx, Option<Tap>, Vec<f32>);
+
 /// Streams after each layer and the indexers' choices.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) streams: Mutex<HashMap<usize, Vec<f32>>>,
     pub(crate) selections: Mutex<HashMap<usize, Option<Vec<u32>>>>,
     /// What the n-gram layer added, in the pass and for probes.
-    pub(crate) injections: Mutex<Vec<(LayerIdx, Option<Tap>, Vec<f32>)>>,
+    pub(crate) injections: Mutex<Vec<Injection>>,
 }
 
 impl Observer for Watch {

@@ -88,3 +88,25 @@ fn what_cannot_be_is_said() {
     assert!(matches!(reports[1].fault, Some(CacheError::NoSlots)));
     assert!(matches!(reports[2].fault, Some(CacheError::NoSlots)));
 }
+
+/// What shadows say that they will hold is no less than what they take, at the published shape.
+#[test]
+fn planned_bytes_are_enough() {
+    let geometry = Geometry::new(48, 512, 10).expect("legal");
+    let tokens = 40;
+    let recipe = Synthetic::new(0.75, 2.45, 620.0).expect("legal").passes(tokens);
+    for name in ["lru", "clock@30%", "lfu", "lirs", "2q", "wtinylfu", "arc", "analogue", "opt"] {
+        let mut shadows = Shadows::new();
+        shadows.add_named(name).expect("a name");
+        let planned = shadows.planned_bytes(&geometry, tokens);
+        let pool =
+            Attached { geometry, record_bytes: 0, slots: 7_509, floor: 640, policy: "clock" };
+        let taken = allocation_counter::measure(|| {
+            shadows.on_attach(&pool);
+            recipe.play(geometry, &mut shadows);
+        });
+        // The recipe's own lists are gone by then.
+        let taken = u64::try_from(taken.bytes_current).expect("it holds something");
+        assert!(taken <= planned, "{name}: {taken} bytes of {planned}");
+    }
+}

@@ -3,7 +3,10 @@
 #[cfg(not(target_os = "macos"))]
 use slotstream::DeviceKind;
 use slotstream::core::ErrorKind;
-use slotstream::{Engine, Error, Sizing};
+use slotstream::machine::Machine;
+use slotstream::{Engine, EngineBuilder, Error, MemoryPlan, SessionOptions, Sizing};
+use slotstream_replay::{Shadows, Shared};
+use slotstream_testkit::checkpoint::{CheckpointSpec, published_config};
 
 use crate::rig::{builder, tiny_model};
 
@@ -76,4 +79,109 @@ fn illegal_options_are_named() {
     }
     let missing = Engine::builder(tiny_model().join("nowhere")).build().expect_err("no folder");
     assert!(missing.to_string().contains("nowhere"), "{missing}");
+}
+
+/// The headers of the published shape, without payload.
+struct Published(tempfile::TempDir);
+
+impl Published {
+    fn write() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        CheckpointSpec::new(published_config()).write_sparse(folder.path()).expect("writes");
+        Self(folder)
+    }
+
+    fn builder(&self) -> EngineBuilder {
+        Engine::builder(self.0.path()).threads(2)
+    }
+
+    fn on(&self, gib: u64) -> Result<MemoryPlan, Error> {
+        self.builder().machine(Machine::simulated(gib << 30)).plan()
+    }
+}
+
+#[test]
+fn the_published_shape_on_machines_of_all_sizes() {
+    let published = Published::write();
+    let mut slots = 0;
+    for gib in [12, 16, 24, 32, 48, 64] {
+        let plan = published.on(gib).expect("fits");
+        let budget = plan.budget.clone().expect("a machine has one");
+        assert_eq!(budget.bytes, (gib << 30) / 10 * 7);
+        assert!(plan.total_bytes() <= budget.bytes, "{gib} GiB: {plan}");
+        // Whatever is left is less than a slot, or a longer context.
+        assert!(plan.total_bytes() + plan.slot_bytes > budget.bytes, "{gib} GiB: {plan}");
+        assert!(plan.slots > slots && plan.slots >= plan.floor_slots, "{gib} GiB: {plan}");
+        slots = plan.slots;
+        // The longer context costs no more than a tenth of what it and the pool have.
+        let state = plan.row_bytes("retained state");
+        assert!(plan.context >= 4096 && state < (state + plan.row_bytes("pool")) / 8, "{plan}");
+    }
+    let rich = published.on(256).expect("fits");
+    assert_eq!((rich.slots, rich.context), (24_576, 262_144), "everything that there is");
+}
+
+#[test]
+fn a_small_machine_gets_shorter_passes_before_a_shorter_context() {
+    let published = Published::write();
+    // A process that has nothing yet: a real one grows meanwhile.
+    let machine = Machine::default();
+    let usual = published.builder().sizing(Sizing::PerLayer(14)).machine(machine).plan();
+    let usual = usual.expect("asked for");
+    assert_eq!((usual.slots, usual.context, usual.chunk), (48 * 14, 4096, 512));
+    assert!((usual.experts_per_layer() - 14.0).abs() < 1e-9);
+    // Room for the floor, and not for passes of 512 rows.
+    let floor = usual.total_bytes() - (usual.slots - usual.floor_slots) as u64 * usual.slot_bytes;
+    let builder = |bytes| published.builder().sizing(Sizing::Memory(bytes)).machine(machine);
+    let tight = builder(floor - (20 << 20)).plan().expect("with shorter passes");
+    assert!(tight.chunk < 512 && tight.context == 4096, "{tight}");
+    let asked = builder(floor - (20 << 20)).chunk(512).plan().expect("with a shorter context");
+    assert!(asked.chunk == 512 && asked.context < 4096, "what was asked for stays: {asked}");
+    let both = builder(floor - (20 << 20)).chunk(512).context(4096).plan();
+    assert!(matches!(both, Err(Error::Budget { .. })), "what was asked for is not changed");
+    let Err(Error::Budget { plan, budget, fixed, floor_bytes, .. }) = builder(1 << 30).plan()
+    else {
+        panic!("1 GiB is too little");
+    };
+    assert_eq!((plan.chunk, plan.context), (64, 1024), "the smallest plan is told");
+    assert!(budget == 1 << 30 && fixed + floor_bytes == plan.total_bytes());
+}
+
+#[test]
+fn shadows_are_in_the_plan() {
+    let fixed = |builder: EngineBuilder| {
+        // The process grows meanwhile: a machine of its own has none.
+        let plan = builder.machine(Machine::default()).plan().expect("fits");
+        plan.row_bytes("fixed")
+    };
+    let without = fixed(builder());
+    let with = |name: &str| {
+        let mut shadows = Shadows::new();
+        shadows.add_named(name).expect("a name");
+        let shadows = Shared::new(shadows);
+        fixed(builder().sink(Box::new(shadows))) - without
+    };
+    assert!(with("lru") > 0 && with("analogue") > with("lru"));
+    // Six experts of twelve layers, for each of 1,024 tokens.
+    assert!(with("opt") >= 1024 * 12 * 6 * 8);
+}
+
+#[test]
+fn sessions_hold_no_more_state_than_was_planned() {
+    let machine = Machine::default();
+    let all = builder().sizing(Sizing::Share(1.0)).machine(machine).plan().expect("fits");
+    // Room for every record, one session, and a short one.
+    let budget = Sizing::Memory(all.total_bytes() + (2 << 20));
+    let engine = builder().sizing(budget).machine(machine).build().expect("builds");
+    assert_eq!(engine.plan().slots, 672);
+    let tokens: Vec<u32> = (0..900).map(|i| i % 4000).collect();
+    let mut first = engine.session(SessionOptions::new()).expect("planned");
+    first.prefill(&tokens).expect("planned");
+    let mut second = engine.session(SessionOptions::new()).expect("a small one");
+    let refused = second.prefill(&tokens).expect_err("no room for a second one of that length");
+    assert!(matches!(refused, Error::State { .. }), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::User);
+    drop((first, second));
+    let mut third = engine.session(SessionOptions::new()).expect("planned");
+    third.prefill(&tokens).expect("now there is room");
 }

@@ -1,0 +1,65 @@
+//! The model that is looked at: a folder, or the shape of one.
+
+use std::path::{Path, PathBuf};
+
+use slotstream_testkit::checkpoint::CheckpointSpec;
+use tempfile::TempDir;
+
+use super::{Arguments, ShapeName};
+use crate::synthesize::shape::{Cut, Shape};
+use crate::{Failure, ModelFolder};
+
+/// The model that is looked at.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// Where its headers are.
+    pub(super) folder: ModelFolder,
+    /// What people call it.
+    pub(super) name: String,
+    /// A folder of headers with holes for payload, where the model itself is not here.
+    shape: Option<TempDir>,
+    config: Option<PathBuf>,
+}
+
+impl Subject {
+    /// Finds the folder, or writes the headers of a shape.
+    pub(super) fn find(arguments: &Arguments) -> Result<Self, Failure> {
+        if arguments.shape.is_none() && arguments.config.is_none() {
+            let folder = arguments.engine.find_model()?;
+            let (name, config) =
+                (folder.path.display().to_string(), folder.path.join("config.json"));
+            return Ok(Self { folder, name, shape: None, config: Some(config) });
+        }
+        let config = arguments.config.clone();
+        let sparse = sparse(Cut { config: config.as_deref(), ..Cut::default() })?;
+        let name = match (arguments.shape, &config) {
+            (Some(ShapeName::Qwen38FlashNext), _) => "the shape of qwen3.8-flash-next".to_owned(),
+            (None, config) => {
+                let path = config.as_deref().unwrap_or(Path::new("config.json"));
+                format!("the shape of {}", path.display())
+            }
+        };
+        let folder = ModelFolder { path: sparse.path().to_owned(), bundled: false };
+        Ok(Self { folder, name, shape: Some(sparse), config })
+    }
+
+    /// Whether there are files to read.
+    pub(super) const fn is_here(&self) -> bool {
+        self.shape.is_none()
+    }
+
+    /// A checkpoint of a few of its layers that holds zeros.
+    pub(super) fn few_layers(&self, layers: usize, vocab: usize) -> Result<TempDir, Failure> {
+        let config = self.config.as_deref();
+        let (layers, vocab) = (Some(layers), Some(vocab));
+        sparse(Cut { config, layers, vocab, no_ngram: true })
+    }
+}
+
+/// A folder with the headers of a shape, and holes for payload.
+fn sparse(cut: Cut<'_>) -> Result<TempDir, Failure> {
+    let failed = |source| Failure::File { path: std::env::temp_dir(), source };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    CheckpointSpec::new(Shape::of(cut)?.config).write_sparse(folder.path())?;
+    Ok(folder)
+}

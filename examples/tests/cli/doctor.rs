@@ -1,0 +1,111 @@
+//! `doctor`: the bundled model, a model that is not here, machines that are not here.
+
+use serde_json::Value;
+use slotstream_core::ErrorKind;
+use slotstream_examples::Ended;
+use slotstream_examples::doctor::run;
+
+use super::{assert_user_error, bundled, last_object, output, utf8};
+
+fn examined(flags: &[&str]) -> Value {
+    let (text, result) = output(run, &[&["--json"], flags].concat());
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    last_object(&text)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn the_bundled_model_here() {
+    let object = examined(&["--model", utf8(&bundled()), "--threads", "1"]);
+    assert_eq!((&object["valid"], &object["downloaded"]), (&true.into(), &true.into()));
+    assert_eq!(object["error"], Value::Null);
+    assert_eq!(object["plan"]["slots"], 201);
+    let rows = object["plan"]["rows"].as_array().expect("rows");
+    let sum: u64 = rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum();
+    assert_eq!(object["plan"]["total_bytes"], sum);
+    assert_eq!(object["disk"]["simulated"], false);
+    assert_eq!(object["disk"]["bursts"].as_array().map(Vec::len), Some(4));
+    assert!(number(&object["disk_gb_s"]) > 0.0 && number(&object["compute"]["gb_s"]) > 0.0);
+    let (hits, speed) = (&object["hits"], &object["prediction"]);
+    for (figures, middle) in [(hits, "rate"), (speed, "tok_s")] {
+        let [low, at, high] = ["low", middle, "high"].map(|name| number(&figures[name]));
+        assert!(0.0 < low && low <= at && at <= high, "{figures}");
+    }
+    // Recorded routes of this very model: between the simulations of docs/policies.md.
+    assert!((0.5..0.7).contains(&number(&hits["rate"])), "{hits}");
+    assert_eq!(object["questions"].as_array().map(Vec::len), Some(3));
+    let sizes = object["sizes"].as_array().expect("sizes");
+    assert_eq!(sizes.len(), 8);
+    assert!(sizes.iter().all(|size| size["fits"]["slots"] == 672), "{sizes:?}");
+}
+
+#[test]
+fn a_model_that_is_not_here_on_a_machine_that_is_not_here() {
+    let object = examined(&[
+        "--shape",
+        "qwen3.8-flash-next",
+        "--sim-ram",
+        "16GB",
+        "--sim-available",
+        "--sim-disk-gb-s",
+        "1.5",
+        "--hit-rate",
+        "0.6",
+    ]);
+    assert_eq!(object["downloaded"], false);
+    assert_eq!(object["checkpoint"]["records"], 24_576);
+    assert_eq!(object["checkpoint"]["expert_bytes"], 67_947_724_800_u64);
+    let plan = &object["plan"];
+    // 70% of 16 GB, whatever this machine has.
+    assert_eq!(plan["budget_bytes"], 11_200_000_000_u64);
+    let total = plan["total_bytes"].as_u64().expect("bytes");
+    assert!(total <= 11_200_000_000 && total > 11_190_000_000, "{total}");
+    assert!(number(&plan["experts_per_layer"]) > 30.0, "{plan}");
+    // Four tenths of 480 records at 1.5 GB/s are what a token waits for, at most.
+    let prediction = &object["prediction"];
+    let bytes = 0.4 * 480.0 * 2_764_800.0;
+    assert!((number(&prediction["token_bytes"]) - bytes).abs() < 1.0);
+    let wait = number(&prediction["wait_s"]);
+    assert!(wait <= bytes / 1.5e9 + 48.0 * 1e-4, "{wait}");
+    assert!(number(&prediction["token_s"]) >= number(&prediction["compute_s"]));
+    let sizes = object["sizes"].as_array().expect("sizes");
+    let slots: Vec<u64> = sizes.iter().filter_map(|size| size["fits"]["slots"].as_u64()).collect();
+    assert!(slots.len() >= 7 && slots.is_sorted_by(|a, b| a < b), "{slots:?}");
+    // Faster with more memory, unless the hit rate is stated.
+    let speeds: Vec<f64> = sizes.iter().filter_map(|size| size["fits"]["tok_s"].as_f64()).collect();
+    assert!(speeds.iter().all(|speed| (speed - number(&prediction["tok_s"])).abs() < 1e-9));
+}
+
+#[test]
+fn a_plan_that_cannot_fit_is_refused_with_the_arithmetic() {
+    let shape = ["--shape", "qwen3.8-flash-next", "--sim-ram", "4GB", "--sim-disk-gb-s", "1.5"];
+    let (text, result) = output(run, &shape);
+    let error = result.expect_err("2.8 GB are too little");
+    assert_eq!((error.kind(), error.exit_code()), (ErrorKind::User, 2));
+    assert!(error.to_string().contains("640 slots x 2768896 bytes"), "{error}");
+    for part in ["planned peak", "retained state", "does not run like this: 2800000000 bytes"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let (text, result) = output(run, &[&shape[..], &["--json"]].concat());
+    assert!(result.is_err());
+    let object = last_object(&text);
+    assert_eq!((&object["valid"], &object["prediction"]), (&true.into(), &Value::Null));
+    assert_eq!(object["plan"]["slots"], 640, "the smallest plan is told");
+    assert!(object["error"]["message"].as_str().is_some_and(|text| text.contains("640 slots")));
+}
+
+#[test]
+fn wrong_flags_are_named() {
+    for (flags, word) in [
+        (&["--sim-disk-gb-s", "0"][..], "0.001"),
+        (&["--hit-rate", "1.5"], "0 to 1"),
+        (&["--shape", "gpt"], "qwen3.8-flash-next"),
+        (&["--sim-available", "8GB"], "--sim-ram"),
+        (&["--model", "nowhere"], "nowhere"),
+    ] {
+        assert_user_error(run, flags, word);
+    }
+}
