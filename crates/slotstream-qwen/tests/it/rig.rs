@@ -163,10 +163,10 @@ impl Rig {
         folder: &Path,
         kernels: Arc<dyn Kernels>,
         share: f64,
-        (forecaster, speculation): (Box<dyn Forecaster>, Speculation),
+        ahead: (Box<dyn Forecaster>, Speculation),
         queue: Arc<dyn ReadQueue>,
     ) -> Self {
-        Self::on_ops(folder, Arc::new(HostOps::new(kernels)), share, forecaster, queue)
+        Self::on_ops(folder, Arc::new(HostOps::new(kernels)), share, ahead, queue)
     }
 
     /// The same on any op set.
@@ -174,7 +174,7 @@ impl Rig {
         folder: &Path,
         ops: Arc<dyn Ops>,
         share: f64,
-        forecaster: Box<dyn Forecaster>,
+        (forecaster, speculation): (Box<dyn Forecaster>, Speculation),
         queue: Arc<dyn ReadQueue>,
     ) -> Self {
         let checkpoint = Arc::new(Checkpoint::open(folder).expect("a valid checkpoint"));

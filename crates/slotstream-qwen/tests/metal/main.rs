@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use slotstream_candle::{Ops, PlannedOps};
 use slotstream_core::NoForecast;
+use slotstream_experts::Speculation;
 use slotstream_io::LaneQueue;
 use slotstream_kernels::Cpu;
 use slotstream_kernels::metal::Element;
@@ -27,7 +28,8 @@ const HELD_OUT: usize = 256;
 fn planned(ops: PlannedOps, share: f64) -> Rig {
     let ops: Arc<dyn Ops> = Arc::new(ops);
     let queue = LaneQueue::new(files_in_memory(&tiny_model()), 2).expect("two lanes");
-    Rig::on_ops(&tiny_model(), ops, share, Box::new(NoForecast), Arc::new(queue))
+    let none = (Box::new(NoForecast) as _, Speculation::off());
+    Rig::on_ops(&tiny_model(), ops, share, none, Arc::new(queue))
 }
 
 fn on_the_cpu() -> Rig {
