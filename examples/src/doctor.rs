@@ -183,7 +183,7 @@ fn examine(
     let machine = arguments.machine();
     report.machine(&machine);
     let builder = || Ok::<_, Failure>(arguments.engine.builder(&subject.folder)?.machine(machine));
-    let container = arguments.engine.container_choice().open(&checkpoint).map_err(Error::from)?;
+    let container = arguments.engine.container_choice().open(&checkpoint)?;
     report.container(container.as_ref());
     let plan = builder()?.plan()?;
     let choice = builder()?.planned_reader()?;

@@ -151,7 +151,7 @@ pub fn run(
     let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
     store.finish()?;
     let mut correction = Correction::new(shape, router_identity(&checkpoint)?);
-    let Some(layers) = train(&*store, &documents, &geometry, &mut correction, console)? else {
+    let Some(layers) = train(&store, &documents, &geometry, &mut correction, console)? else {
         return Ok(Ended::Interrupted);
     };
     let bytes = correction.to_bytes()?;

@@ -29,6 +29,9 @@ const ROWS: [usize; 4] = [8, 16, 64, 512];
 /// Rows and columns of an expert's matrices.
 const SHAPES: [(usize, usize); 2] = [(640, 2560), (2560, 640)];
 
+/// Rows and columns of a hyper-connection mix's matrices, which only decoding finds slow.
+const MIXES: [(usize, usize); 2] = [(320, 10_240), (10_240, 320)];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut rounds, mut json, mut filter) = (7, None, String::new());
     // Cargo adds a flag of its own.
@@ -44,6 +47,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (n, k) in SHAPES {
         let weights = ours::add_matvec(&mut cases, n, k);
         ours::add_matmul(&mut cases, &weights, &ROWS);
+    }
+    for (n, k) in MIXES {
+        ours::add_matvec(&mut cases, n, k);
     }
     ours::add_experts(&mut cases)?;
     ours::add_bf16(&mut cases, 2560, 2560);

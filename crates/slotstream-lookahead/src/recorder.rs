@@ -126,7 +126,7 @@ impl<S: SampleSink> Forecaster for Recorder<S> {
         self.open = None;
         let Some(truth) = routing.logits() else { return };
         let rows = routing.rows();
-        let whole = |values: &[f32]| !values.is_empty() && values.len() % rows == 0;
+        let whole = |values: &[f32]| !values.is_empty() && values.len().is_multiple_of(rows);
         if rows == 0 || rows != self.rows || self.tap.len() != truth.len() || !whole(truth) {
             return;
         }

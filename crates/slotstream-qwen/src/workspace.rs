@@ -18,9 +18,9 @@ struct Widths {
 }
 
 impl Widths {
-    /// `Ple::output`: value, key, gated, normed, convolved, and either their sum or the window.
+    /// `Ple::output`: value, key, gated, normed, and either the window or what is convolved.
     const fn ple(&self) -> usize {
-        if self.embedding == 0 { 0 } else { 5 * self.streams + self.hidden }
+        if self.embedding == 0 { 0 } else { 4 * self.streams + 2 * self.hidden }
     }
 
     /// `DeltaNet::forward`: input, projected, with its window or convolved and with gates and
@@ -69,8 +69,9 @@ impl QwenModel {
         let widest = config.layer_types.iter().map(block).max().unwrap_or(0);
         let widest = widest.max(widths.experts(config)).max(widths.ple());
         let row = streams + embedding + widest;
-        // Norm and gates of a mix, and the packed input of the widest product.
-        let kept = KERNEL_ROWS * (3 * streams + config.hc_lowrank);
+        // Norm and gates of a mix, the packed input of the widest product, and as much again for
+        // tensors of few rows that are kept for the next step.
+        let kept = 2 * KERNEL_ROWS * (3 * streams + config.hc_lowrank);
         let logits = logit_rows * (2 * config.vocab_size + 2 * streams);
         let floats = (rows as u64).saturating_mul(row as u64) + (kept + logits) as u64;
         floats.saturating_mul(4)

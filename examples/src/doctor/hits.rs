@@ -41,14 +41,14 @@ enum Source {
     Stated(f64),
     /// Routes of this very model.
     Recorded {
-        requests: Requests,
+        requests: Box<Requests>,
         phases: Phases,
         what: String,
     },
     /// `balanced`: of the bundled model; `None` where its files are not there.
     Between {
-        like_the_original: Requests,
-        balanced: Option<Requests>,
+        like_the_original: Box<Requests>,
+        balanced: Option<Box<Requests>>,
     },
 }
 
@@ -79,16 +79,17 @@ impl Curves {
                     });
                 }
                 let what = format!("the trace {}", path.display());
-                Source::Recorded { requests, phases: Phases::Decode, what }
+                Source::Recorded { requests: Box::new(requests), phases: Phases::Decode, what }
             }
             (None, None, Some(requests)) if subject.folder.bundled => {
                 let what = format!("recorded routes of this model ({RECORDED})");
-                Source::Recorded { requests, phases: Phases::All, what }
+                Source::Recorded { requests: Box::new(requests), phases: Phases::All, what }
             }
             (None, None, balanced) => {
                 let (skew, drift, half_life) = ARTICLE;
                 let recipe = Synthetic::new(skew, drift, half_life)?.passes(PASSES);
-                Source::Between { like_the_original: recipe.requests(*geometry), balanced }
+                let like_the_original = Box::new(recipe.requests(*geometry));
+                Source::Between { like_the_original, balanced: balanced.map(Box::new) }
             }
         };
         Ok(Self { policy: arguments.engine.policy.clone(), source })
@@ -111,7 +112,7 @@ impl Curves {
                 Ok(Hits { rate, low: rate, high, assumption })
             }
             Source::Between { like_the_original, balanced } => {
-                self.between(like_the_original, balanced.as_ref(), slots)
+                self.between(like_the_original, balanced.as_deref(), slots)
             }
         }
     }

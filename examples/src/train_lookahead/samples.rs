@@ -11,8 +11,8 @@ use slotstream::lookahead::{BoxedSource, Sample, SampleSink, SampleSource};
 use crate::{Failure, space};
 
 /// Samples of every target layer, each layer in a part of the file of its own that has room for
-/// `most` of them: numbers of the session, then mixed, tap and truth as f32, in the order of this
-/// machine. Only this process reads it, and it is gone with it.
+/// `most` of them: numbers of the session, then mixed, tap and truth as f32, lowest byte
+/// first. Only this process reads it, and it is gone with it.
 pub(super) struct FileSamples {
     file: File,
     folder: PathBuf,
@@ -77,10 +77,10 @@ impl SampleSink for FileSamples {
             return;
         }
         let (session, numbers) = self.record.split_at_mut(8);
-        session.copy_from_slice(&sample.session.get().to_ne_bytes());
+        session.copy_from_slice(&sample.session.get().to_le_bytes());
         let values = sample.mixed.iter().chain(sample.tap).chain(sample.truth);
         for (four, value) in numbers.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-            *four = value.to_ne_bytes();
+            *four = value.to_le_bytes();
         }
         match self.file.write_all_at(&self.record, self.place(target, row)) {
             Ok(()) => self.rows[target] = row + 1,
@@ -100,9 +100,9 @@ impl SampleSource for FileSamples {
         for row in 0..self.rows.get(target.index()).copied().unwrap_or_default() {
             self.file.read_exact_at(&mut record, self.place(target.index(), row))?;
             let (session, bytes) = record.split_at(8);
-            let session = session.try_into().map(u64::from_ne_bytes).map(SessionId::new)?;
+            let session = session.try_into().map(u64::from_le_bytes).map(SessionId::new)?;
             for (number, four) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *number = f32::from_ne_bytes(*four);
+                *number = f32::from_le_bytes(*four);
             }
             let (mixed, logits) = numbers.split_at(self.hidden);
             let (tap, truth) = logits.split_at(self.experts);

@@ -82,20 +82,20 @@ impl<const DIGITS: usize, const DOT: bool> Words for Fixed<DIGITS, DOT> {
     }
 }
 
-/// Packs one row of `x` in groups of `size`: the scales of the groups, then the blocks; and the sum
-/// of each group as the digits have it.
+/// Packs whole blocks of a row of `x` in groups of `size`, the last of which may be a part of one:
+/// the scales of the groups, the blocks, and the sum of each group as the digits have it.
 pub(super) struct Quantize<'a, const DIGITS: usize> {
     pub(super) x: &'a [f32],
     pub(super) size: usize,
-    pub(super) out: &'a mut [f32],
+    pub(super) scales: &'a mut [f32],
+    pub(super) blocks: &'a mut [f32],
     pub(super) sums: &'a mut [f32],
 }
 
 impl<const DIGITS: usize> Task for Quantize<'_, DIGITS> {
     #[inline(always)]
     fn run(self) {
-        let Self { x, size, out, sums } = self;
-        let (scales, blocks) = out.split_at_mut(sums.len());
+        let Self { x, size, scales, blocks, sums } = self;
         scales.fill(0.0);
         sums.fill(0.0);
         let mut groups = scales.iter_mut().zip(sums);

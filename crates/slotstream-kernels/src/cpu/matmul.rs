@@ -3,7 +3,7 @@
 use super::{
     Cpu,
     dispatch::Weights,
-    pack::{Buffer, ROWS},
+    pack::{Buffer, PART, ROWS},
     tile::{Job, Out},
 };
 
@@ -43,7 +43,7 @@ impl Cpu {
         }
     }
 
-    /// Packs `rows` rows for `w`; the job has no rows and no place for results yet.
+    /// Packs `rows` rows for `w`, each in parts; the job has no rows and no place for results yet.
     pub(super) fn pack<'a, 'x>(
         &self,
         buffer: &'a mut Buffer,
@@ -53,16 +53,28 @@ impl Cpu {
     ) -> Job<'a> {
         let (packing, k) = (w.packing(), w.cols());
         let (width, groups) = (packing.width(k), packing.groups(k));
+        let parts = k.div_ceil(PART);
         let (x, sums) = buffer.of(packing, rows, k);
         let (to, to_sums) = (Out::new(x), Out::new(sums));
-        self.threads.run(rows, rows * k * PACK_WORK, |row| {
-            let (at, sums_at) = (row * width, row * groups);
-            // SAFETY: each task has its own row of the two buffers, which outlive the call and
-            // are borrowed exclusively; `new` checked the instruction set.
+        self.threads.run(rows * parts, rows * k * PACK_WORK, |i| {
+            let (row, start) = (i / parts, i % parts * PART);
+            let x = &source(row)[start..(start + PART).min(k)];
+            let of = packing.groups_of(start, k);
+            let sums = row * groups + of.start..row * groups + of.end;
+            let head = row * width..row * width + packing.head(k);
+            let scales = if head.is_empty() {
+                head.clone()
+            } else {
+                head.start + of.start..head.start + of.end
+            };
+            let at = head.end + packing.blocks(start);
+            // SAFETY: each task has its own blocks and groups of its own row of the two buffers,
+            // which outlive the call and are borrowed exclusively; `new` checked the instruction
+            // set.
             unsafe {
-                let (out, sums) =
-                    (to.slice(at..at + width), to_sums.slice(sums_at..sums_at + groups));
-                packing.pack(self.isa, source(row), out, sums);
+                let (scales, sums) = (to.slice(scales), to_sums.slice(sums));
+                let blocks = to.slice(at..at + packing.blocks(x.len()));
+                packing.pack(self.isa, x, scales, blocks, sums);
             }
         });
         Job { x, width, sums, groups, from: &[], to: &[], out: Out::new(&mut []), stride: 0 }

@@ -1,5 +1,7 @@
 //! The rows of `x`, laid out so that sixteen lanes load at once.
 
+use std::ops::Range;
+
 use super::{
     InstructionSet,
     fixed::{self, Quantize},
@@ -8,6 +10,9 @@ use super::{
 
 /// Rows of `x` that are packed at a time; what bounds the scratch of a call.
 pub(super) const ROWS: usize = 32;
+
+/// Values of a row that are packed together: whole blocks and groups of every format.
+pub(super) const PART: usize = 1024;
 
 /// How the packed words of a weight row hold its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +36,37 @@ impl Packing {
         }
     }
 
-    /// f32 of one packed row of `k`: `k` rounded up to whole blocks.
+    /// f32 of one packed row of `k`: its head, and `k` rounded up to whole blocks.
     pub(super) const fn width(self, k: usize) -> usize {
+        self.head(k) + self.blocks(k)
+    }
+
+    /// f32 before the blocks of a packed row: the scales of its groups, where it has them.
+    pub(super) const fn head(self, k: usize) -> usize {
+        match self {
+            Self::Nibbles { .. } => self.groups(k),
+            _ => 0,
+        }
+    }
+
+    /// f32 of the blocks of `k` values.
+    pub(super) const fn blocks(self, k: usize) -> usize {
         let blocks = k.div_ceil(LANES * self.values());
         match self {
-            Self::Nibbles { digits, .. } => self.groups(k) + blocks * fixed::block(digits),
+            Self::Nibbles { digits, .. } => blocks * fixed::block(digits),
             _ => blocks * LANES * self.values(),
+        }
+    }
+
+    /// Of a row of `k`, where the groups of the part that begins with value `at` lie: up to the
+    /// next part, or to the end of the row's whole sixteens.
+    pub(super) const fn groups_of(self, at: usize, k: usize) -> Range<usize> {
+        match self {
+            Self::Nibbles { size, .. } | Self::Bytes(size) => {
+                let end = if at + PART < k { (at + PART) / size } else { self.groups(k) };
+                at / size..end
+            }
+            Self::Bf16 => 0..0,
         }
     }
 
@@ -48,7 +78,7 @@ impl Packing {
         }
     }
 
-    /// Packs one row, with the loops compiled for `isa`. Of numbers, value `j` of word `w` goes to
+    /// Packs whole blocks, up to the end of a row, with the loops compiled for `isa`. Of numbers, value `j` of word `w` goes to
     /// `[w / 16][j][w % 16]`, missing ones are 0; digits are in the order of [`fixed::block`].
     ///
     /// All values of a byte word but the last are left where they are in the word when it is
@@ -61,23 +91,24 @@ impl Packing {
         self,
         isa: InstructionSet,
         x: &[f32],
-        out: &mut [f32],
+        scales: &mut [f32],
+        blocks: &mut [f32],
         sums: &mut [f32],
     ) {
         match self {
             // SAFETY: the caller's promise.
             Self::Nibbles { size, digits: 1 } => unsafe {
-                isa.run(Quantize::<1> { x, size, out, sums });
+                isa.run(Quantize::<1> { x, size, scales, blocks, sums });
             },
             // SAFETY: the caller's promise.
             Self::Nibbles { size, .. } => unsafe {
-                isa.run(Quantize::<3> { x, size, out, sums });
+                isa.run(Quantize::<3> { x, size, scales, blocks, sums });
             },
             Self::Bytes(size) => {
-                transpose::<4>(x, [0, 8, 16, 0], out);
+                transpose::<4>(x, [0, 8, 16, 0], blocks);
                 group_sums(x, size, sums);
             }
-            Self::Bf16 => transpose::<2>(x, [0, 0], out),
+            Self::Bf16 => transpose::<2>(x, [0, 0], blocks),
         }
     }
 }

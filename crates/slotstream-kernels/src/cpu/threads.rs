@@ -260,10 +260,11 @@ impl Threads {
         }
     }
 
-    /// Rows of a task, so that `rows` rows of one of `parts` matrices make a few tasks a thread.
+    /// Rows of a task, so that `rows` rows of one of `parts` matrices make a few tasks a thread;
+    /// rather one more than larger ones, since others wait for what one thread does last.
     pub(super) fn rows_per_task(&self, rows: usize, parts: usize) -> usize {
         let tasks = (4 * self.count).div_ceil(parts);
-        rows.div_ceil(tasks).next_multiple_of(16)
+        (rows / tasks / 16 * 16).max(16)
     }
 }
 

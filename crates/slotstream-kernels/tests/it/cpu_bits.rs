@@ -7,7 +7,7 @@ use slotstream_kernels::{
 
 use crate::data::{Affine, Bf16, Random, bits, cpus, formats, product};
 
-const KS: [usize; 10] = [32, 64, 96, 128, 160, 192, 320, 640, 704, 2560];
+const KS: [usize; 12] = [32, 64, 96, 128, 160, 192, 320, 640, 704, 2048, 2176, 2560];
 const NS: [usize; 9] = [1, 2, 3, 5, 7, 8, 17, 64, 129];
 const MS: [usize; 7] = [1, 2, 3, 5, 8, 16, 33];
 const N: usize = 129;

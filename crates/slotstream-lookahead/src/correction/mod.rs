@@ -171,7 +171,8 @@ impl Correction {
     pub fn targets(&self) -> impl Iterator<Item = LayerIdx> + '_ {
         (0..=u16::MAX)
             .zip(&self.targets)
-            .filter_map(|(layer, one)| one.is_some().then(|| LayerIdx::new(layer)))
+            .filter(|(_, one)| one.is_some())
+            .map(|(layer, _)| LayerIdx::new(layer))
     }
 
     /// Whether it fits a model of this shape with these routers. A correction that does not say
