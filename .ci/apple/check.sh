@@ -20,7 +20,7 @@ compiler "$tools/apple-ld" aarch64-macos.15.0 -F "$STUBS" -L "$STUBS"
 export CC_aarch64_apple_darwin=$tools/apple-cc
 export CARGO_TARGET_AARCH64_APPLE_DARWIN_LINKER=$tools/apple-ld
 # Nobody looks for Xcode.
-export SDKROOT=/nonexistent MACOSX_DEPLOYMENT_TARGET=15.0
+export SDKROOT=/nonexistent
 
 if ((${#build_std[@]} == 0)); then
     cargo clippy --workspace --all-targets --target "$TARGET" -- -D warnings

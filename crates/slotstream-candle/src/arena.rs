@@ -1,5 +1,7 @@
 //! Slot memory: slabs of anonymous memory, lent for reading or for writing, never for both.
 
+use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use slotstream_core::{PIECE_ORDER, RecordLayout, SlotId, Tick};
@@ -11,6 +13,52 @@ use crate::sync::RwLock;
 /// Most bytes of one slab.
 const SLAB_BYTES: usize = 1 << 30;
 
+/// A device that reads slots later than the call that asks for it: what is encoded carries a tick,
+/// and ends some time after it was handed over.
+pub trait SlotDevice: Send + Sync + fmt::Debug {
+    /// The tick of what is encoded now.
+    fn tick(&self) -> Tick;
+
+    /// Returns when everything up to `after`, which may read `slot`, has ended: the slot will be
+    /// written.
+    ///
+    /// # Errors
+    /// [`Error`] when the device fails.
+    fn vacate(&self, slot: SlotId, after: Tick) -> Result<(), Error>;
+
+    /// Most bytes of one slab.
+    fn slab_bytes(&self) -> usize {
+        SLAB_BYTES
+    }
+
+    /// Memory for a slab of `bytes`; `None` where the device reads the host's.
+    ///
+    /// # Errors
+    /// [`Error`] when there is no room for it.
+    fn memory(&self, bytes: usize) -> Result<Option<Box<dyn SlotMemory>>, Error> {
+        let _ = bytes;
+        Ok(None)
+    }
+}
+
+/// Memory that a device lends for slots: the host writes it, the device reads it.
+///
+/// # Safety
+/// From [`base`](Self::base) on lie [`bytes`](Self::bytes) bytes that are initialised, stay where
+/// they are until this is dropped, and may be read and written by any thread of the host; nobody
+/// else writes them, and the device reads them only through launches on slots that are lent.
+#[expect(unsafe_code, reason = "whoever implements it vouches for its pointer")]
+pub unsafe trait SlotMemory: Send + Sync + fmt::Debug {
+    /// The first byte, at a multiple of 16 KiB.
+    fn base(&self) -> NonNull<u8>;
+
+    /// Bytes.
+    fn bytes(&self) -> usize;
+
+    /// Where the device finds the first byte.
+    fn address(&self) -> u64;
+}
+
 /// The memory of all slots. Cheap to clone; clones share the memory.
 ///
 /// Slots live in slabs of at most 1 GiB of zeroed anonymous memory, for which huge pages are
@@ -19,6 +67,7 @@ const SLAB_BYTES: usize = 1 << 30;
 pub struct SlotArena {
     layout: Arc<RecordLayout>,
     slabs: Arc<RwLock<Slabs>>,
+    device: Option<Arc<dyn SlotDevice>>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +83,19 @@ impl SlotArena {
     /// # Errors
     /// [`Error::SlotMemory`] when the system refuses.
     pub fn new(layout: RecordLayout, slots: usize) -> Result<Self, Error> {
-        let arena = Self { layout: Arc::new(layout), slabs: Arc::default() };
+        Self::on(None, layout, slots)
+    }
+
+    /// The same, read by a device; without one, by the CPU.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on(
+        device: Option<Arc<dyn SlotDevice>>,
+        layout: RecordLayout,
+        slots: usize,
+    ) -> Result<Self, Error> {
+        let arena = Self { layout: Arc::new(layout), slabs: Arc::default(), device };
         arena.grow(slots)?;
         Ok(arena)
     }
@@ -43,6 +104,13 @@ impl SlotArena {
     #[must_use]
     pub fn layout(&self) -> &RecordLayout {
         &self.layout
+    }
+
+    /// Whether slots lie in memory of the host, into which files can be read; into a device's,
+    /// records are copied.
+    #[must_use]
+    pub fn is_host(&self) -> bool {
+        self.slabs.read().all.iter().all(|slab| slab.is_host())
     }
 
     /// Slots that may be lent.
@@ -64,12 +132,13 @@ impl SlotArena {
     /// [`Error::SlotMemory`] when the system refuses; the arena is then as it was.
     pub fn grow(&self, slots: usize) -> Result<(), Error> {
         let mut slabs = self.slabs.write();
-        let per_slab = (SLAB_BYTES / self.layout.stride()).max(1);
+        let slab_bytes = self.device.as_ref().map_or(SLAB_BYTES, |device| device.slab_bytes());
+        let per_slab = (slab_bytes / self.layout.stride()).max(1);
         let mut missing = slots.saturating_sub(slabs.all.iter().map(|s| s.slots()).sum());
         let mut added = Vec::new();
         while missing > 0 {
             let count = missing.min(per_slab);
-            added.push(Arc::new(Slab::new(count, self.layout.stride())?));
+            added.push(Arc::new(Slab::new(count, self.layout.stride(), self.device.clone())?));
             missing -= count;
         }
         slabs.all.append(&mut added);
@@ -110,18 +179,21 @@ impl SlotArena {
         Err(Error::NoSuchSlot { slot, slots: slabs.slots })
     }
 
-    /// Lends a slot for writing. `after` is the tick that must have completed; on the CPU work is
-    /// done when the call that did it returns, so every tick has.
+    /// Lends a slot for writing, once the device has ended what reads it, and `after`. On the CPU
+    /// work is done when the call that did it returns, so every tick has completed.
     ///
     /// # Errors
-    /// [`Error::SlotBusy`] while the slot is lent, [`Error::NoSuchSlot`] beyond the end.
+    /// [`Error::SlotBusy`] while the slot is lent, [`Error::NoSuchSlot`] beyond the end; what the
+    /// device answers.
     pub fn lease(&self, slot: SlotId, after: Option<Tick>) -> Result<SlotLease, Error> {
-        let _ = after;
         let (slab, index) = self.find(slot)?;
-        match slab.begin_write(index) {
-            Ok(()) => Ok(SlotLease { slab, index, slot, layout: Arc::clone(&self.layout) }),
-            Err(state) => Err(Error::SlotBusy { slot, purpose: "writing", state }),
+        if let Err(state) = slab.begin_write(index) {
+            return Err(Error::SlotBusy { slot, purpose: "writing", state });
         }
+        // From here on, the lease ends when it is dropped.
+        let lease = SlotLease { slab, index, slot, layout: Arc::clone(&self.layout) };
+        lease.slab.vacate(index, slot, after)?;
+        Ok(lease)
     }
 
     /// Lends the `count` slots from `first` on for writing, as one stretch of bytes: for a read
@@ -150,7 +222,7 @@ impl SlotArena {
     /// [`Error::SlotBusy`] while one of them is being written, [`Error::NoSuchSlot`] beyond the
     /// end.
     pub fn read(&self, slots: &[SlotId]) -> Result<Reading, Error> {
-        let mut reading = Reading { held: Vec::with_capacity(slots.len()), tick: None };
+        let mut reading = Reading { held: Vec::with_capacity(slots.len()) };
         for &slot in slots {
             let (slab, index) = self.find(slot)?;
             match slab.begin_read(index) {
@@ -166,7 +238,6 @@ impl SlotArena {
 #[derive(Debug)]
 pub struct Reading {
     held: Vec<Held>,
-    tick: Option<Tick>,
 }
 
 #[derive(Debug)]
@@ -188,11 +259,17 @@ impl Reading {
         self.held.iter().map(|held| held.slot)
     }
 
-    /// The tick after which the device no longer reads them; `None` when reading ends with the
-    /// call, as on the CPU.
+    /// The tick of what is encoded now and may read them; `None` when reading ends with the call,
+    /// as on the CPU.
     #[must_use]
-    pub const fn tick(&self) -> Option<Tick> {
-        self.tick
+    pub fn tick(&self) -> Option<Tick> {
+        self.held.first().and_then(|held| held.slab.tick())
+    }
+
+    /// Where the slots begin, as whoever reads them finds them: the device, or the CPU.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<u64> {
+        self.held.iter().map(|held| held.slab.address(held.index)).collect()
     }
 
     /// The bytes of a slot, a whole stride; `None` when the slot is not among these.
@@ -274,6 +351,24 @@ impl PieceLease {
     #[must_use]
     pub fn slot(&self) -> SlotId {
         self.lease.slot
+    }
+
+    /// Whether it lies in memory of the host; see [`SlotArena::is_host`].
+    #[must_use]
+    pub fn is_host(&self) -> bool {
+        self.lease.slab.is_host()
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The piece's bytes.
@@ -384,6 +479,49 @@ mod tests {
         arena.grow(3).expect("small");
         let reading = arena.read(&[SlotId::new(1), SlotId::new(2)]).expect("free");
         assert_eq!(reading.record(SlotId::new(2)).expect("lent").len(), 16_384);
+    }
+
+    /// Remembers what it was asked for.
+    #[derive(Debug, Default)]
+    struct Device(RwLock<(u64, Vec<(SlotId, Tick)>)>);
+
+    impl SlotDevice for Device {
+        fn tick(&self) -> Tick {
+            Tick::new(self.0.read().0)
+        }
+
+        fn vacate(&self, slot: SlotId, after: Tick) -> Result<(), Error> {
+            self.0.write().1.push((slot, after));
+            if slot.index() == 2 {
+                return Err(Error::provider(
+                    slotstream_core::ErrorKind::Transient,
+                    "the device is gone",
+                ));
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_lease_waits_for_the_device() {
+        let device = Arc::new(Device::default());
+        let layout = arena(1).layout().clone();
+        let arena = SlotArena::on(Some(device.clone()), layout, 3).expect("small");
+        let (slot, tick) = (SlotId::new, Tick::new);
+        drop(arena.lease(slot(0), None).expect("nobody reads it"));
+        assert!(device.0.read().1.is_empty());
+        let reading = arena.read(&[slot(0), slot(1), slot(2)]).expect("free");
+        assert_eq!(reading.tick(), Some(tick(0)));
+        // What reads them is encoded while they are lent.
+        device.0.write().0 = 4;
+        drop(reading);
+        device.0.write().0 = 9;
+        drop(arena.lease(slot(1), None).expect("lent"));
+        drop(arena.lease(slot(0), Some(tick(7))).expect("lent"));
+        assert!(arena.lease(slot(2), None).is_err());
+        assert!(arena.read(&[slot(2)]).is_ok(), "a refused lease is none");
+        let asked = [(slot(1), tick(4)), (slot(0), tick(7)), (slot(2), tick(4))];
+        assert_eq!(device.0.read().1, asked);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use slotstream_core::{ErrorKind, SlotId};
 use slotstream_kernels::MatrixError;
+use slotstream_kernels::metal::PlanError;
 
 /// An op, a slot or a provider that could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,15 @@ pub enum Error {
         /// What does not fit.
         source: MatrixError,
     },
+    /// A launch that no device would take.
+    #[error("{op}: there is no launch for these shapes")]
+    #[non_exhaustive]
+    Plan {
+        /// The op.
+        op: &'static str,
+        /// What is wrong with it.
+        source: PlanError,
+    },
     /// A slot that cannot be lent now.
     #[error("{slot} cannot be lent for {purpose}: it is {state}")]
     #[non_exhaustive]
@@ -92,6 +102,38 @@ pub enum Error {
         bytes: u64,
         /// The system's own error.
         source: std::io::Error,
+    },
+    /// There is no GPU that this can run on.
+    #[error("Metal cannot be used: {why}")]
+    #[non_exhaustive]
+    NoMetal {
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The GPU's compiler refused a kernel.
+    #[error("kernel {kernel} of library {library} does not compile")]
+    #[non_exhaustive]
+    Kernel {
+        /// The kernel.
+        kernel: &'static str,
+        /// Its library.
+        library: &'static str,
+        /// What the compiler said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Slots would not leave the GPU room for what it needs.
+    #[error(
+        "{bytes} bytes of slot memory beside {used} that are allocated are more than the {limit} \
+         that the GPU recommends; ask for fewer slots or less memory"
+    )]
+    #[non_exhaustive]
+    WorkingSet {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes allocated on the GPU.
+        used: u64,
+        /// Bytes that it recommends at most.
+        limit: u64,
     },
     /// The expert provider failed.
     #[error("the experts could not be provided")]
@@ -124,7 +166,9 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::SlotMemory { .. } => ErrorKind::User,
+            Self::SlotMemory { .. } | Self::NoMetal { .. } | Self::WorkingSet { .. } => {
+                ErrorKind::User
+            }
             Self::Provider { kind, .. } => *kind,
             _ => ErrorKind::Bug,
         }

@@ -12,8 +12,9 @@ use slotstream_kernels::{
 };
 
 use self::spare::Spare;
-use self::view::{AffineView, BytesView, View, in_place, matrix2, wrong_shape};
+use self::view::{AffineView, BytesView, View, in_place};
 use crate::arena::Reading;
+use crate::checks::{check_cols, check_heads, check_range, matrix2, wrong_shape};
 use crate::ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, SlotRows};
 use crate::{
     AffineWeight, Bf16Weight, DeltaWeight, Error, HcWeight, MlpWeight, Ops, PagedTensor,
@@ -69,16 +70,6 @@ impl HostOps {
     }
 }
 
-/// Refuses `x[m, found]` unless it is `[m, expected]`.
-fn check_cols(
-    op: &'static str,
-    name: &'static str,
-    (m, found): (usize, usize),
-    expected: usize,
-) -> Result<usize, Error> {
-    if found == expected { Ok(m) } else { Err(wrong_shape(op, name, &[m, found], &[m, expected])) }
-}
-
 impl HostOps {
     fn pages<'a>(op: &'static str, paged: &'a PagedTensor) -> Result<Vec<View<'a, f32>>, Error> {
         paged.pages().iter().map(|page| View::new(op, "page", page)).collect()
@@ -100,10 +91,7 @@ impl Ops for HostOps {
 
     fn embed_rows(&self, w: &AffineWeight, ids: &[u32]) -> Result<Tensor, Error> {
         const OP: &str = "embed_rows";
-        if let Some(id) = ids.iter().find(|id| **id as usize >= w.rows()) {
-            let (value, limit) = (u64::from(*id), w.rows() as u64);
-            return Err(Error::Range { op: OP, what: "id", value, limit });
-        }
+        check_range(OP, "id", ids, w.rows())?;
         let view = AffineView::new(OP, w)?;
         let matrix = view.matrix()?;
         self.output(OP, (ids.len(), w.cols()), |out| self.kernels.affine_rows(&matrix, ids, out))
@@ -515,26 +503,6 @@ impl Ops for HostOps {
 
     fn recycle(&self, tensor: Tensor) {
         self.spare.put(tensor);
-    }
-}
-
-fn check_heads(op: &'static str, heads: HeadLayout, row: usize) -> Result<(), Error> {
-    let last = heads.offset + heads.heads.saturating_sub(1) * heads.stride + heads.dim;
-    if last > row {
-        return Err(wrong_shape(op, "heads", &[row], &[last]));
-    }
-    Ok(())
-}
-
-fn check_range(
-    op: &'static str,
-    what: &'static str,
-    values: &[u32],
-    limit: usize,
-) -> Result<(), Error> {
-    match values.iter().find(|v| **v as usize >= limit) {
-        Some(v) => Err(Error::Range { op, what, value: u64::from(*v), limit: limit as u64 }),
-        None => Ok(()),
     }
 }
 

@@ -28,22 +28,29 @@
 compile_error!("slotstream reads little-endian checkpoints in place and needs a little-endian CPU");
 
 mod arena;
+mod checks;
 mod error;
 mod host;
 mod huge;
+#[cfg(target_os = "macos")]
+mod metal;
 mod ops;
 mod paged;
+mod planned;
 mod provider;
 mod slab;
 mod sync;
 mod weights;
 
-pub use arena::{PieceLease, Reading, RunLease, SlotArena, SlotLease};
+pub use arena::{PieceLease, Reading, RunLease, SlotArena, SlotDevice, SlotLease, SlotMemory};
 pub use error::{CandleContext, Error};
 pub use host::HostOps;
 pub use huge::zeros;
+#[cfg(target_os = "macos")]
+pub use metal::MetalEncoder;
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};
 pub use paged::PagedTensor;
+pub use planned::{PlanEncoder, PlannedOps, Resource, touched};
 pub use provider::ExpertProvider;
 /// The rotary embedding that the ops take.
 pub use slotstream_kernels::Rope;

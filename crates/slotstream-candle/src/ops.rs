@@ -1,12 +1,13 @@
 //! The op seam: every operation with real arithmetic on a token's path, on candle tensors.
 
 use std::fmt;
+use std::sync::Arc;
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use slotstream_core::{RecordLayout, SlotId};
 use slotstream_kernels::Rope;
 
-use crate::arena::Reading;
+use crate::arena::{Reading, SlotDevice};
 use crate::{
     AffineWeight, Bf16Weight, DeltaWeight, Error, HcWeight, MlpWeight, PagedTensor, PleGateWeight,
 };
@@ -25,6 +26,16 @@ pub trait Ops: Send + Sync + fmt::Debug {
 
     /// Whether tensors lie in host memory, so that reading one back costs no wait.
     fn is_host(&self) -> bool;
+
+    /// Where weights, states and activations lie.
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// The device that reads slots; `None` where the CPU does.
+    fn slot_device(&self) -> Option<Arc<dyn SlotDevice>> {
+        None
+    }
 
     /// Dequantized rows `ids` of `w`: `[ids, cols]`.
     ///
@@ -144,6 +155,21 @@ pub trait Ops: Send + Sync + fmt::Debug {
         ids: &Tensor,
         floats: &[&Tensor],
     ) -> Result<(Vec<u32>, Vec<Vec<f32>>), Error>;
+
+    /// The same; meanwhile, where a device is waited for, runs `meanwhile`, which encodes work that
+    /// needs nothing of what is read. Where nothing is waited for it is not run.
+    ///
+    /// # Errors
+    /// See the trait, and whatever `meanwhile` answers.
+    fn read_back_while(
+        &self,
+        ids: &Tensor,
+        floats: &[&Tensor],
+        meanwhile: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<(Vec<u32>, Vec<Vec<f32>>), Error> {
+        let _ = meanwhile;
+        self.read_back(ids, floats)
+    }
 
     /// For each expert, the MLP of its rows of `x[m, hidden]`, written in place to its places of
     /// `out[places, hidden]`.

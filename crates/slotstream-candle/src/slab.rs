@@ -2,11 +2,14 @@
 #![expect(unsafe_code, reason = "slots are written by lanes while other slots are read")]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use memmap2::{MmapMut, MmapOptions};
+use slotstream_core::{SlotId, Tick};
 
 use crate::Error;
-use crate::arena::{PieceLease, RunLease};
+use crate::arena::{PieceLease, RunLease, SlotDevice, SlotMemory};
 use crate::sync::{AtomicU32, Ordering};
 
 /// State of a slot that is being written; smaller numbers count readers.
@@ -15,22 +18,60 @@ const WRITING: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Slab {
     /// Owns the memory; reached only through `base` after construction.
-    _map: MmapMut,
+    memory: Memory,
     base: NonNull<u8>,
     stride: usize,
     states: Vec<AtomicU32>,
+    /// Who reads slots later than the call that asks for it.
+    device: Option<Arc<dyn SlotDevice>>,
+    /// With a device, one more than the last tick that reads each slot; 0: none does. Ordered by
+    /// `states`.
+    ticks: Vec<AtomicU64>,
 }
 
-// SAFETY: `base` points into `_map`, which the slab owns and never hands out. Bytes are reached
+/// Whose memory it is.
+#[derive(Debug)]
+enum Memory {
+    /// Elsewhere than on Linux it is never looked at again: it only owns the memory.
+    Map(#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "an owner"))] MmapMut),
+    Device(Box<dyn SlotMemory>),
+}
+
+// SAFETY: `base` points into `memory`, which the slab owns and never hands out. Bytes are reached
 // only through `bytes_of` (while the slot's state counts a reader) and `piece_mut` or `run_mut`
-// (while it says WRITING, and for disjoint ranges), so no byte is written by one thread while another reaches it.
+// (while it says WRITING, and for disjoint ranges), so no byte is written by one thread while
+// another reaches it.
 unsafe impl Send for Slab {}
 // SAFETY: as above; the states that guard the bytes are atomics.
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    pub(crate) fn new(slots: usize, stride: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        slots: usize,
+        stride: usize,
+        device: Option<Arc<dyn SlotDevice>>,
+    ) -> Result<Self, Error> {
         let bytes = slots.saturating_mul(stride);
+        let lent = device.as_ref().map(|device| device.memory(bytes)).transpose()?.flatten();
+        let (memory, base) = match lent {
+            Some(memory) => {
+                // What `SlotMemory` promises, as far as it can be seen.
+                let found = memory.bytes();
+                if found < bytes {
+                    let source = std::io::ErrorKind::OutOfMemory.into();
+                    return Err(Error::SlotMemory { bytes: bytes as u64, source });
+                }
+                let base = memory.base();
+                (Memory::Device(memory), base)
+            }
+            None => Self::map(bytes)?,
+        };
+        let states = (0..slots).map(|_| AtomicU32::new(0)).collect();
+        let ticks = device.iter().flat_map(|_| (0..slots).map(|_| AtomicU64::new(0))).collect();
+        Ok(Self { memory, base, stride, states, device, ticks })
+    }
+
+    fn map(bytes: usize) -> Result<(Memory, NonNull<u8>), Error> {
         let refuse = |source| Error::SlotMemory { bytes: bytes as u64, source };
         let mut map = MmapOptions::new().len(bytes).map_anon().map_err(refuse)?;
         #[cfg(target_os = "linux")]
@@ -42,8 +83,20 @@ impl Slab {
         }
         let base = NonNull::new(map.as_mut_ptr())
             .ok_or_else(|| refuse(std::io::ErrorKind::OutOfMemory.into()))?;
-        let states = (0..slots).map(|_| AtomicU32::new(0)).collect();
-        Ok(Self { _map: map, base, stride, states })
+        Ok((Memory::Map(map), base))
+    }
+
+    pub(crate) const fn is_host(&self) -> bool {
+        matches!(self.memory, Memory::Map(_))
+    }
+
+    /// The address at which whoever reads slots finds this one.
+    pub(crate) fn address(&self, index: usize) -> u64 {
+        let base = match &self.memory {
+            Memory::Map(_) => self.base.addr().get() as u64,
+            Memory::Device(memory) => memory.address(),
+        };
+        base + (index * self.stride) as u64
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -63,6 +116,26 @@ impl Slab {
         }
     }
 
+    /// What is handed over to the device now; `None` where the device is the CPU.
+    pub(crate) fn tick(&self) -> Option<Tick> {
+        self.device.as_ref().map(|device| device.tick())
+    }
+
+    /// Lets the device end what it still reads of a slot that is in state WRITING, and `after`.
+    pub(crate) fn vacate(
+        &self,
+        index: usize,
+        slot: SlotId,
+        after: Option<Tick>,
+    ) -> Result<(), Error> {
+        let Some(device) = &self.device else { return Ok(()) };
+        let last = self.ticks[index].load(Ordering::Relaxed).checked_sub(1).map(Tick::new);
+        match last.max(after) {
+            Some(last) => device.vacate(slot, last),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn end_write(&self, index: usize) {
         self.states[index].store(0, Ordering::Release);
     }
@@ -76,6 +149,9 @@ impl Slab {
     }
 
     pub(crate) fn end_read(&self, index: usize) {
+        if let Some(tick) = self.tick() {
+            self.ticks[index].fetch_max(tick.get() + 1, Ordering::Relaxed);
+        }
         self.states[index].fetch_sub(1, Ordering::Release);
     }
 
@@ -84,10 +160,11 @@ impl Slab {
         debug_assert!((1..WRITING).contains(&self.states[index].load(Ordering::Relaxed)));
         let start = index * self.stride;
         assert!(start + self.stride <= self.bytes());
-        // SAFETY: the range lies inside the map (asserted) and is initialised (anonymous memory
-        // is zeroed). The caller holds a read count on this slot for as long as the returned
-        // borrow lives (`Reading` lends it from `&self` and releases on drop), and a writer needs
-        // the count to be zero, so nobody writes these bytes meanwhile.
+        // SAFETY: the range lies inside the memory (asserted) and is initialised (anonymous memory
+        // is zeroed, and a device's is initialised, as `SlotMemory` promises). The caller holds a
+        // read count on this slot for as long as the returned borrow lives (`Reading` lends it from
+        // `&self` and releases on drop), and a writer needs the count to be zero, so nobody writes
+        // these bytes meanwhile.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(start), self.stride) }
     }
 
@@ -102,12 +179,12 @@ impl Slab {
     ) -> &'a mut [u8] {
         debug_assert_eq!(self.states[index].load(Ordering::Relaxed), WRITING);
         assert!(offset + len <= self.stride && index < self.states.len());
-        // SAFETY: the range lies inside the slot and the slot inside the map (asserted). The slot
+        // SAFETY: the range lies inside the slot and the slot inside the memory (asserted). The slot
         // is in state WRITING for as long as the lease lives, so no `Reading` covers it and no
         // second `SlotLease` exists. `SlotLease::into_pieces` consumes the lease and makes exactly
         // one `PieceLease` a piece, with disjoint ranges (RecordLayout's pieces are disjoint), and
         // `PieceLease::bytes` borrows its lease mutably for the life of the result, so this is
-        // the only reference to these bytes. The lease keeps the slab, hence the map, alive.
+        // the only reference to these bytes. The lease keeps the slab, hence the memory, alive.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.base.as_ptr().add(index * self.stride + offset),
@@ -127,12 +204,12 @@ impl Slab {
         assert!(first + count <= self.states.len());
         let states = &self.states[first..first + count];
         debug_assert!(states.iter().all(|state| state.load(Ordering::Relaxed) == WRITING));
-        // SAFETY: the slots lie in the map (asserted), one after another. `RunLease` owns a
+        // SAFETY: the slots lie in the memory (asserted), one after another. `RunLease` owns a
         // `SlotLease` of each of them, made in ascending order in this slab, so all are in state
         // WRITING for as long as it lives: no `Reading` covers them and no other lease exists.
         // It never gives those leases away, and `RunLease::bytes` borrows it mutably for the life
         // of the result, so this is the only reference to these bytes. The leases keep the slab,
-        // hence the map, alive.
+        // hence the memory, alive.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.base.as_ptr().add(first * self.stride),
@@ -146,18 +223,16 @@ impl Slab {
         for index in first..self.slots() {
             if self.begin_write(index).is_ok() {
                 #[cfg(target_os = "linux")]
-                // SAFETY: the slot is in state WRITING, so no reference to its bytes exists; it
-                // starts and ends at multiples of 16 KiB from the map's page-aligned start, so
-                // exactly its pages are dropped. They read as zeroes afterwards, which is a valid
-                // content for a slot that owns no record.
-                if let Err(error) = unsafe {
-                    self._map.unchecked_advise_range(
-                        memmap2::UncheckedAdvice::DontNeed,
-                        index * self.stride,
-                        self.stride,
-                    )
-                } {
-                    tracing::debug!(%error, index, "pages of a removed slot were kept");
+                if let Memory::Map(map) = &self.memory {
+                    let (start, len) = (index * self.stride, self.stride);
+                    let advice = memmap2::UncheckedAdvice::DontNeed;
+                    // SAFETY: the slot is in state WRITING, so no reference to its bytes exists; it
+                    // starts and ends at multiples of 16 KiB from the map's page-aligned start, so
+                    // exactly its pages are dropped. They read as zeroes afterwards, which is a
+                    // valid content for a slot that owns no record.
+                    if let Err(error) = unsafe { map.unchecked_advise_range(advice, start, len) } {
+                        tracing::debug!(%error, index, "pages of a removed slot were kept");
+                    }
                 }
                 self.end_write(index);
             }

@@ -8,6 +8,7 @@ use slotstream_core::{
     Attached, EventSink, EvictionPolicy, Forecaster, Geometry, NoForecast, ReadQueue, RecordLayout,
 };
 
+use crate::landing::Spare;
 use crate::prompt::{PassHints, Prompts};
 use crate::provider::StreamingExperts;
 use crate::route::Grouped;
@@ -98,8 +99,9 @@ impl StreamingBuilder {
     ) -> Result<StreamingExperts, ExpertsError> {
         let pool = SlotPool::new(self.geometry, self.slots, self.policy)?;
         let record_bytes = self.layout.payload_len() as u64;
-        let staging = Staging::new(self.sweep, &self.layout, &self.geometry)?;
-        let arena = SlotArena::new(self.layout, pool.slots())?;
+        let device = ops.slot_device();
+        let staging = Staging::new(self.sweep, &self.layout, &self.geometry, device.clone())?;
+        let arena = SlotArena::on(device, self.layout, pool.slots())?;
         self.sinks.on_attach(&Attached {
             geometry: self.geometry,
             record_bytes,
@@ -111,6 +113,7 @@ impl StreamingBuilder {
             ensured: Ensured::with_capacity(self.geometry.experts()),
             pool,
             arena,
+            spare: Spare::new(),
             staging,
             queue,
             index,

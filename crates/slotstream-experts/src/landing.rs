@@ -80,6 +80,16 @@ pub(crate) enum Lent {
     Apart(AlignedBuf, usize, Vec<(usize, PieceLease)>),
 }
 
+impl Lent {
+    /// A piece that is read into where it lies, in memory of the host; into a device's it is copied.
+    pub(crate) fn piece(lease: PieceLease) -> Self {
+        if lease.is_host() {
+            return Self::Piece(lease);
+        }
+        Self::Apart(AlignedBuf::new(), lease.len(), vec![(0, lease)])
+    }
+}
+
 struct ReadLanding {
     lent: Option<Lent>,
     number: Option<usize>,
@@ -113,6 +123,7 @@ pub(crate) fn jobs(
     lease: SlotLease,
     place: &Place,
     done: &Sender<Landed>,
+    spare: &Arc<Spare>,
     cancel: &CancelToken,
     queued: &mut Vec<Job>,
 ) {
@@ -120,14 +131,14 @@ pub(crate) fn jobs(
         Place::Whole(extent) => {
             let group = Group::new(owner, 1, done);
             // In range: the provider has compared it with the stride.
-            let lent = Lent::Piece(lease.into_whole(extent.len() as usize));
-            queued.push(read(None, extent, lent, &group, None, cancel));
+            let lent = Lent::piece(lease.into_whole(extent.len() as usize));
+            queued.push(read(None, extent, lent, &group, Some(spare), cancel));
         }
         Place::Pieces(extents) => {
             let group = Group::new(owner, extents.len(), done);
             for (piece, lease) in lease.into_pieces().into_iter().enumerate() {
-                let lent = Lent::Piece(lease);
-                queued.push(read(Some(piece), extents[piece], lent, &group, None, cancel));
+                let lent = Lent::piece(lease);
+                queued.push(read(Some(piece), extents[piece], lent, &group, Some(spare), cancel));
             }
         }
     }

@@ -14,7 +14,7 @@ use slotstream_core::{
 };
 
 use crate::builder::StreamingBuilder;
-use crate::landing::{Landed, Owner, PieceFault, Place, jobs};
+use crate::landing::{Landed, Owner, PieceFault, Place, Spare, jobs};
 use crate::prompt::{PassHints, Prompts};
 use crate::route::Grouped;
 use crate::sinks::Sinks;
@@ -29,6 +29,8 @@ use crate::{ExpertMetrics, ExpertsError, LookaheadMetrics, RecordIndex};
 pub struct StreamingExperts {
     pub(crate) pool: SlotPool,
     pub(crate) arena: SlotArena,
+    /// Buffers of reads into the memory of a device.
+    pub(crate) spare: Arc<Spare>,
     /// Where sweeps read to; none where nothing is swept.
     pub(crate) staging: Option<Staging>,
     pub(crate) queue: Arc<dyn ReadQueue>,
@@ -198,7 +200,8 @@ impl StreamingExperts {
                 match lent {
                     Ok((lease, place)) => {
                         let (owner, done) = (Owner::Call(call.open.len()), &self.landed.0);
-                        jobs(owner, lease, &place, done, &call.cancel, &mut queued);
+                        let (spare, cancel) = (&self.spare, &call.cancel);
+                        jobs(owner, lease, &place, done, spare, cancel, &mut queued);
                         read += 1;
                     }
                     Err(error) => fault = Some(error),

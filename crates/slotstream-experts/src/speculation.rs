@@ -232,7 +232,8 @@ impl StreamingExperts {
         let lent = placed.and_then(|place| Ok((self.arena.lease(*slot, *after)?, place)));
         let withdrawn = match lent {
             Ok((lease, place)) => {
-                jobs(Owner::Ticket(*id), lease, &place, &self.landed.0, cancel, queued);
+                let (owner, done) = (Owner::Ticket(*id), &self.landed.0);
+                jobs(owner, lease, &place, done, &self.spare, cancel, queued);
                 self.ahead.budget -= 1;
                 self.ahead.layer(key.layer()).into_iter().for_each(|layer| layer.issued += 1);
                 None
@@ -415,7 +416,8 @@ impl StreamingExperts {
         let place = place(key, self.arena.layout(), &*self.index)?;
         let lease = self.arena.lease(slot, after)?;
         let mut queued = Vec::new();
-        jobs(Owner::Ticket(id), lease, &place, &self.landed.0, &call.cancel, &mut queued);
+        let (owner, done) = (Owner::Ticket(id), &self.landed.0);
+        jobs(owner, lease, &place, done, &self.spare, &call.cancel, &mut queued);
         self.outstanding += 1;
         self.queue.submit(ReadClass::Demand, queued);
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 use slotstream_cache::{Abort, CacheError};
-use slotstream_candle::SlotArena;
+use slotstream_candle::{SlotArena, SlotDevice};
 use slotstream_core::{
     EventSink, ExpertIdx, ExpertKey, Geometry, LayerIdx, Origin, Outcome, ReadClass, RecordLayout,
     Routing, SlotId,
@@ -110,10 +110,11 @@ impl Staging {
         sweep: PrefillSweep,
         layout: &RecordLayout,
         geometry: &Geometry,
+        device: Option<Arc<dyn SlotDevice>>,
     ) -> Result<Option<Self>, ExpertsError> {
         let Some(rows) = sweep.rows() else { return Ok(None) };
         let per_block = per_block(layout, geometry);
-        let arena = SlotArena::new(layout.clone(), BLOCKS * per_block)?;
+        let arena = SlotArena::on(device, layout.clone(), BLOCKS * per_block)?;
         Ok(Some(Self { rows, arena, per_block, spare: Spare::new() }))
     }
 
@@ -362,9 +363,18 @@ fn lend(
     let mut lent = Vec::with_capacity(runs.len());
     for run in runs {
         lent.push(match run {
-            Run::Slots { extent, first, count } => {
+            Run::Slots { extent, first, count } if staging.arena.is_host() => {
                 let lease = staging.arena.lease_run(staging.slot(block, *first), *count)?;
                 Lent::Slots(lease, extent.len() as usize)
+            }
+            Run::Slots { extent, first, count } => {
+                let (len, stride) = (extent.len() as usize, staging.arena.layout().stride());
+                let whole = |i| {
+                    let lease = staging.arena.lease(staging.slot(block, first + i), None)?;
+                    Ok((i * stride, lease.into_whole(len - i * stride)))
+                };
+                let parts = (0..*count).map(whole).collect::<Result<_, ExpertsError>>()?;
+                Lent::Apart(slotstream_io::AlignedBuf::new(), len, parts)
             }
             Run::Pieces { extent, pieces } => {
                 let mut parts = Vec::with_capacity(pieces.len());
@@ -379,7 +389,7 @@ fn lend(
                     parts.extend(lease[part.piece].take().map(|piece| (part.at, piece)));
                 }
                 match parts.pop() {
-                    Some((0, piece)) if parts.is_empty() => Lent::Piece(piece),
+                    Some((0, piece)) if parts.is_empty() => Lent::piece(piece),
                     last => {
                         parts.extend(last);
                         let len = extent.len() as usize;

@@ -89,7 +89,7 @@ impl<'a> ModelBuilder<'a> {
     /// [`QwenError::Checkpoint`] when norms are mixed or the n-gram constants differ,
     /// [`QwenError::Load`], [`QwenError::Place`], [`QwenError::Cancelled`].
     pub fn load(mut self, ops: Arc<dyn Ops>) -> Result<QwenModel, QwenError> {
-        let (checkpoint, device) = (self.checkpoint, Device::Cpu);
+        let (checkpoint, device) = (self.checkpoint, ops.device());
         let wrong = |e| QwenError::Checkpoint { source: Box::new(e) };
         let norms = NormForm::detect(checkpoint, self.reader, self.norms).map_err(wrong)?;
         if let Some(forced) = self.norms

@@ -305,8 +305,12 @@ impl Run<'_, '_> {
         [x, inject, y].into_iter().for_each(|done| ops.recycle(done));
         let after = self.probe(Tap::AfterAttention(layer_idx(index)), h, state, experts)?;
         let (x, inject) = mix(ops, h, &layer.mlp_mixer).map_err(&failed)?;
-        let weights = self.route(index, layer, &x, [before, after], experts)?;
-        let shared = ops.shared_expert(&x, &layer.shared, &layer.shared_gate).map_err(&failed)?;
+        // While a device is waited for, else while the experts are.
+        let share = || ops.shared_expert(&x, &layer.shared, &layer.shared_gate);
+        let mut shared = None;
+        let mut meanwhile = || share().map(|y| shared = Some(y));
+        let weights = self.route(index, layer, &x, [before, after], experts, &mut meanwhile)?;
+        let shared = shared.map_or_else(share, Ok).map_err(&failed)?;
         let y = experts.compute(&x, &weights).map_err(&failed)?;
         ops.add(&shared, &y).map_err(&failed)?;
         ops.hc_inject(h, &inject, &shared).map_err(&failed)?;
@@ -347,7 +351,8 @@ impl Run<'_, '_> {
     }
 
     /// Chooses experts, tells the provider, and gives the weights `[m, top_k]`. Brings ids,
-    /// weights, logits and what the probes of this layer gave to the host in one readback.
+    /// weights, logits and what the probes of this layer gave to the host in one readback; where
+    /// that is waited for, `meanwhile` is encoded.
     fn route(
         &mut self,
         index: usize,
@@ -355,6 +360,7 @@ impl Run<'_, '_> {
         x: &Tensor,
         probed: [Probed; 2],
         experts: &mut dyn ExpertProvider,
+        meanwhile: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Tensor, QwenError> {
         let (ops, step) = (self.ops, self.pass.step);
         let (top_k, layer_no) = (self.model.config.num_experts_per_tok, layer_idx(index));
@@ -363,7 +369,8 @@ impl Run<'_, '_> {
         let (ids, weights) = ops.route(&logits, top_k).map_err(&failed)?;
         let mut floats = vec![&weights, &logits];
         floats.extend(probed.iter().flat_map(Probed::tensors));
-        let (chosen, floats) = ops.read_back(&ids, &floats).map_err(&failed)?;
+        let read = ops.read_back_while(&ids, &floats, meanwhile);
+        let (chosen, floats) = read.map_err(&failed)?;
         [ids, logits].into_iter().for_each(|done| ops.recycle(done));
         if let Some(i) = floats[1].iter().position(|v| !v.is_finite()) {
             let row = i / self.model.config.num_experts;

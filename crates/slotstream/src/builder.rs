@@ -44,7 +44,8 @@ pub enum DeviceKind {
     /// The CPU.
     #[default]
     Cpu,
-    /// Apple's Metal. Not yet available; asking for it is an error.
+    /// Apple's Metal, on macOS 15 or later; elsewhere asking for it is an error. Not yet run on
+    /// Apple hardware: see `docs/metal.md`.
     Metal,
 }
 
@@ -378,8 +379,8 @@ impl EngineBuilder {
         range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
         range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
-        if self.device == DeviceKind::Metal {
-            let why = "this version computes on the CPU only; ask for `cpu`";
+        if self.device == DeviceKind::Metal && !cfg!(target_os = "macos") {
+            let why = "Metal is there on Macs only; ask for `cpu`";
             return Err(Error::Device { device: "metal", why });
         }
         Ok(())
@@ -561,9 +562,18 @@ impl EngineBuilder {
                 Opened { mode: reader.effective(), reader, mirror: None }
             }
         };
-        let ops = match self.ops {
-            Some(ops) => ops,
-            None => {
+        let ops = match (self.ops, self.device) {
+            (Some(ops), _) => ops,
+            #[cfg(target_os = "macos")]
+            (None, DeviceKind::Metal) => {
+                use slotstream_candle::{Error as OpsError, MetalEncoder, PlannedOps};
+                let encoder = MetalEncoder::new().map_err(|error| match error {
+                    OpsError::NoMetal { why, .. } => Error::Device { device: "metal", why },
+                    other => slotstream_experts::ExpertsError::from(other).into(),
+                })?;
+                Arc::new(PlannedOps::new(Arc::new(encoder))) as Arc<dyn Ops>
+            }
+            (None, _) => {
                 let cpu = Cpu::new(self.threads)?.with_arithmetic(self.arithmetic);
                 Arc::new(HostOps::new(Arc::new(cpu))) as Arc<dyn Ops>
             }

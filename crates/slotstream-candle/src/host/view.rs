@@ -7,28 +7,8 @@ use candle_core::{CpuStorage, InplaceOp1, Layout, Storage, StorageRef, Tensor, W
 use half::bf16;
 use slotstream_kernels::{AffineMatrix, Bf16Matrix};
 
+use crate::checks::wrong_shape;
 use crate::{AffineWeight, Error};
-
-pub(super) fn wrong_shape(
-    op: &'static str,
-    tensor: &'static str,
-    found: &[usize],
-    expected: &[usize],
-) -> Error {
-    Error::Shape { op, tensor, expected: expected.to_vec(), found: found.to_vec() }
-}
-
-/// The two dimensions of a matrix.
-pub(super) fn matrix2(
-    op: &'static str,
-    name: &'static str,
-    tensor: &Tensor,
-) -> Result<(usize, usize), Error> {
-    match *tensor.dims() {
-        [m, n] => Ok((m, n)),
-        _ => Err(wrong_shape(op, name, tensor.dims(), &[0, 0])),
-    }
-}
 
 /// A contiguous host tensor, locked for reading.
 pub(super) struct View<'a, T> {

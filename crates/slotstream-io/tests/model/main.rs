@@ -76,7 +76,7 @@ under_test! {
 
 #[cfg(loom)]
 pub(crate) use self::{
-    arena::{PieceLease, Reading, RunLease, SlotArena, SlotLease},
+    arena::{PieceLease, Reading, RunLease, SlotArena, SlotDevice, SlotLease},
     contract::ExpertProvider,
     error::ExpertsError,
     index::RecordIndex,

@@ -2,10 +2,11 @@
 //! place of the arithmetic looks at every byte that it is lent.
 
 use std::fmt;
+use std::sync::Arc;
 
 use slotstream_core::{ErrorKind, RecordLayout, SlotId};
 
-use crate::Reading;
+use crate::{Reading, SlotDevice};
 
 /// The part of `slotstream_candle::Error` that slot memory and provider use.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,10 @@ pub struct SlotRows<'a> {
 
 /// What a provider calls of `slotstream_candle::Ops`.
 pub trait Ops: Send + Sync + fmt::Debug {
+    fn slot_device(&self) -> Option<Arc<dyn SlotDevice>> {
+        None
+    }
+
     fn expert_mlp(
         &self,
         layout: &RecordLayout,

@@ -187,6 +187,10 @@ Buffer allocate(size_t len) {
   return {static_cast<unsigned char*>(at), len};
 }
 
+void release(const Buffer& buffer) {
+  if (buffer.len < SPARSE) { std::free(buffer.at); } else { munmap(buffer.at, buffer.len); }
+}
+
 void launch(Input& in, const std::vector<Buffer>& buffers, msl::Orders& orders) {
   const std::string name = in.text();
   msl::Call call{};
@@ -213,12 +217,9 @@ void launch(Input& in, const std::vector<Buffer>& buffers, msl::Orders& orders) 
   if (!call.body) { std::fprintf(stderr, "no kernel is called %s\n", name.c_str()); std::_Exit(4); }
   msl::run(call, orders);
 }
-}  // namespace
 
-int main(int, char** arguments) {
-  Input in{std::fopen(arguments[1], "rb")};
-  FILE* out = std::fopen(arguments[2], "wb");
-  if (!in.file || !out) { std::perror("job"); return 4; }
+// One job: buffers, launches, results.
+void run_job(Input& in) {
   msl::Orders orders{unsigned(in.number()), std::mt19937_64(in.number())};
   std::vector<Buffer> buffers(in.number());
   for (auto& buffer : buffers) {
@@ -240,7 +241,21 @@ int main(int, char** arguments) {
     const unsigned char* from = buffers.at(in.number()).at;
     from += in.number();
     const size_t len = in.number();
-    std::fwrite(from, 1, len, out);
+    std::fwrite(from, 1, len, stdout);
   }
-  return std::fclose(out) == 0 ? 0 : 4;
+  // Whoever reads the results sees that all launches ended.
+  std::fputc('.', stdout);
+  std::fflush(stdout);
+  for (const Buffer& buffer : buffers) { release(buffer); }
+}
+}  // namespace
+
+// Jobs come one after the other.
+int main() {
+  Input in{stdin};
+  for (int next; (next = std::fgetc(stdin)) != EOF;) {
+    std::ungetc(next, stdin);
+    run_job(in);
+  }
+  return 0;
 }

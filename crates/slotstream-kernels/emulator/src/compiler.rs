@@ -42,18 +42,23 @@ const SANITIZED: [&str; 7] = [
     "-pthread",
 ];
 
+/// As fast as fibers are, for long runs of kernels that are tested with [`SANITIZED`].
+const FAST: [&str; 3] = ["-O2", "-ffp-contract=off", "-pthread"];
+
 /// A compiler and the folder of what it made.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     path: PathBuf,
     version: String,
     folder: PathBuf,
+    flags: &'static [&'static str],
 }
 
 impl Compiler {
     /// `$CLANGXX`, else the newest `clang++` there is.
-    pub(crate) fn find(folder: &Path) -> Result<Self, EmulatorError> {
-        Self::among(candidates(), folder)
+    pub(crate) fn find(folder: &Path, sanitized: bool) -> Result<Self, EmulatorError> {
+        let compiler = Self::among(candidates(), folder)?;
+        Ok(Self { flags: if sanitized { &SANITIZED } else { &FAST }, ..compiler })
     }
 
     fn among(candidates: Vec<PathBuf>, folder: &Path) -> Result<Self, EmulatorError> {
@@ -62,7 +67,8 @@ impl Compiler {
             match version(&path) {
                 Ok((major, version)) if major >= LEAST => {
                     headers::write(folder)?;
-                    return Ok(Self { path, version, folder: folder.to_owned() });
+                    let folder = folder.to_owned();
+                    return Ok(Self { path, version, folder, flags: &SANITIZED });
                 }
                 Ok((major, _)) => tried.push(format!("{} is version {major}", path.display())),
                 Err(why) => tried.push(format!("{}: {why}", path.display())),
@@ -92,7 +98,7 @@ impl Compiler {
             let flags = ["-fsyntax-only", "-DMSL_ADDRESS_SPACES", "-Wold-style-cast"];
             self.run(name, "the pass of address spaces", &spaces, &LANGUAGE, &flags, None)?;
             let unit = self.save(name, "cpp", &unit)?;
-            let flags = [&SANITIZED[..], &["-c"]].concat();
+            let flags = [self.flags, &["-c"]].concat();
             self.run(name, "compilation", &unit, &LANGUAGE, &flags, Some(&object))?;
         }
         Ok((kernels, object))
@@ -111,7 +117,7 @@ impl Compiler {
         let tables = signature::tables(libraries);
         let tables = self.save(&format!("tables-{}", libraries.len()), "cpp", &tables)?;
         let runtime = self.folder.join("msl/runtime.cpp");
-        let mut flags: Vec<String> = SANITIZED.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut flags: Vec<String> = self.flags.iter().map(|flag| (*flag).to_owned()).collect();
         flags.extend([tables.display().to_string(), "-xnone".to_owned()]);
         flags.extend(objects.iter().map(|object| object.display().to_string()));
         flags.push("-lm".to_owned());
@@ -138,7 +144,7 @@ impl Compiler {
     /// Where something made from `from` lies: another place whenever anything differs.
     fn made(&self, from: &impl Hash, name: &str) -> PathBuf {
         let mut hasher = DefaultHasher::new();
-        (from, &self.version, LANGUAGE, SANITIZED, headers::ALL).hash(&mut hasher);
+        (from, &self.version, LANGUAGE, self.flags, headers::ALL).hash(&mut hasher);
         self.folder.join(format!("{:016x}-{name}", hasher.finish()))
     }
 

@@ -46,18 +46,18 @@ mod error;
 mod headers;
 mod job;
 mod memory;
+mod session;
 mod signature;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 pub use error::EmulatorError;
 pub use job::Order;
 pub use memory::{BufferId, Memory, POISON};
-use slotstream_kernels::metal::{Direction, Dispatch, Library, View};
+pub use session::Session;
+use slotstream_kernels::metal::{Dispatch, Library, View};
 
 use crate::compiler::Compiler;
 use crate::signature::Kernel;
@@ -67,7 +67,7 @@ use crate::signature::Kernel;
 pub struct Emulator {
     runner: PathBuf,
     folder: PathBuf,
-    kernels: BTreeMap<String, Kernel>,
+    kernels: Arc<BTreeMap<String, Kernel>>,
 }
 
 impl Emulator {
@@ -77,7 +77,24 @@ impl Emulator {
     /// # Errors
     /// [`EmulatorError`]: no clang, or a library that does not compile.
     pub fn new(libraries: &[&Library], folder: &Path) -> Result<Self, EmulatorError> {
-        let compiler = Compiler::find(folder)?;
+        Self::compile(libraries, folder, true)
+    }
+
+    /// The same without sanitizers, several times as fast: for long runs of kernels whose own tests
+    /// had them.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn fast(libraries: &[&Library], folder: &Path) -> Result<Self, EmulatorError> {
+        Self::compile(libraries, folder, false)
+    }
+
+    fn compile(
+        libraries: &[&Library],
+        folder: &Path,
+        sanitized: bool,
+    ) -> Result<Self, EmulatorError> {
+        let compiler = Compiler::find(folder, sanitized)?;
         let queue = Mutex::new(libraries.iter());
         let next = || queue.lock().ok().and_then(|mut queue| queue.next());
         let worker = || {
@@ -101,7 +118,7 @@ impl Emulator {
             objects.push(object);
         }
         let runner = compiler.link(&names, &objects)?;
-        Ok(Self { runner, folder: folder.to_owned(), kernels })
+        Ok(Self { runner, folder: folder.to_owned(), kernels: Arc::new(kernels) })
     }
 
     /// The names of all kernels.
@@ -121,58 +138,14 @@ impl Emulator {
         results: &[View<BufferId>],
         order: Order,
     ) -> Result<Vec<Vec<u8>>, EmulatorError> {
-        for launch in launches {
-            self.check(memory, launch)?;
-        }
-        let path = self.folder.join(format!("job-{}", headers::unique()));
-        let (job, out) = (path.with_extension("in"), path.with_extension("out"));
-        let bytes = job::encode(memory, launches, results, order);
-        fs::write(&job, bytes).map_err(EmulatorError::io("write", &job))?;
-        let output = Command::new(&self.runner)
-            .args([&job, &out])
-            .env("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=0")
-            .env("UBSAN_OPTIONS", "print_stacktrace=1")
-            .output()
-            .map_err(EmulatorError::io("run", &self.runner));
-        let read = fs::read(&out);
-        let _ = (fs::remove_file(&job), fs::remove_file(&out));
-        let output = output?;
-        if !output.status.success() {
-            let messages = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(EmulatorError::Run { status: output.status.to_string(), messages });
-        }
-        let read = read.map_err(EmulatorError::io("read", &out))?;
-        let mut rest = &read[..];
-        let take = |result: &View<BufferId>| {
-            let (taken, after) = rest.split_at(result.len.min(rest.len()));
-            rest = after;
-            taken.to_vec()
-        };
-        Ok(results.iter().map(take).collect())
+        self.session()?.run(memory, launches, results, order)
     }
 
-    /// Whether a plan binds what its kernel declares, within the buffers there are.
-    fn check(&self, memory: &Memory, launch: &Dispatch<BufferId>) -> Result<(), EmulatorError> {
-        let name = launch.kernel();
-        let wrong = |what: String| Err(EmulatorError::Mismatch { kernel: name.to_owned(), what });
-        let Some(kernel) = self.kernels.get(name) else {
-            return wrong("no library has this kernel".to_owned());
-        };
-        let planned: Vec<bool> =
-            launch.binds().iter().map(|bind| bind.direction != Direction::In).collect();
-        let declared = kernel.buffers();
-        if planned != declared {
-            return wrong(format!("buffers written: planned {planned:?}, declared {declared:?}"));
-        }
-        if kernel.uses_memory() != (launch.threadgroup_memory() > 0) {
-            return wrong(format!("{} bytes of threadgroup memory", launch.threadgroup_memory()));
-        }
-        for (i, bind) in launch.binds().iter().enumerate() {
-            let View { buffer, offset, len } = bind.view;
-            if offset.checked_add(len).is_none_or(|end| end > memory.len(buffer)) {
-                return wrong(format!("buffer {i} is bound past its end"));
-            }
-        }
-        Ok(())
+    /// A process that carries out one job after the other.
+    ///
+    /// # Errors
+    /// [`EmulatorError::Io`] when it cannot be started.
+    pub fn session(&self) -> Result<Session, EmulatorError> {
+        Session::start(&self.runner, &self.folder, Arc::clone(&self.kernels))
     }
 }

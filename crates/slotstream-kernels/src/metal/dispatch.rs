@@ -179,6 +179,24 @@ impl<B> Dispatch<B> {
         Ok(self)
     }
 
+    /// The same launch with its buffers named otherwise.
+    #[must_use]
+    pub fn map<C>(self, mut name: impl FnMut(B) -> C) -> Dispatch<C> {
+        let bind = |Bind { view: View { buffer, offset, len }, direction }: Bind<B>| Bind {
+            view: View { buffer: name(buffer), offset, len },
+            direction,
+        };
+        Dispatch {
+            library: self.library,
+            kernel: self.kernel,
+            binds: self.binds.into_iter().map(bind).collect(),
+            constants: self.constants,
+            grid: self.grid,
+            threads: self.threads,
+            threadgroup_memory: self.threadgroup_memory,
+        }
+    }
+
     /// The library that holds the kernel.
     #[must_use]
     pub const fn library(&self) -> &'static Library {

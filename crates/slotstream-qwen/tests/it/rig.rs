@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use candle_core::Tensor;
 use safetensors::SafeTensors;
-use slotstream_candle::HostOps;
+use slotstream_candle::{HostOps, Ops};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_core::{
     EventSink, ExpertKey, Extent, Forecaster, LayerIdx, NoForecast, PassId, Phase, ReadQueue,
@@ -163,11 +163,21 @@ impl Rig {
         folder: &Path,
         kernels: Arc<dyn Kernels>,
         share: f64,
+        ahead: (Box<dyn Forecaster>, Speculation),
+        queue: Arc<dyn ReadQueue>,
+    ) -> Self {
+        Self::on_ops(folder, Arc::new(HostOps::new(kernels)), share, ahead, queue)
+    }
+
+    /// The same on any op set.
+    pub(crate) fn on_ops(
+        folder: &Path,
+        ops: Arc<dyn Ops>,
+        share: f64,
         (forecaster, speculation): (Box<dyn Forecaster>, Speculation),
         queue: Arc<dyn ReadQueue>,
     ) -> Self {
         let checkpoint = Arc::new(Checkpoint::open(folder).expect("a valid checkpoint"));
-        let ops = Arc::new(HostOps::new(kernels));
         let reader = files_in_memory(folder);
         let model = QwenModel::builder(&checkpoint, &*reader).load(ops.clone()).expect("loads");
         let geometry = checkpoint.geometry();

@@ -1,8 +1,10 @@
 //! The memory plan.
 
+#[cfg(not(target_os = "macos"))]
+use slotstream::DeviceKind;
 use slotstream::core::ErrorKind;
 use slotstream::machine::Machine;
-use slotstream::{DeviceKind, Engine, EngineBuilder, Error, MemoryPlan, SessionOptions, Sizing};
+use slotstream::{Engine, EngineBuilder, Error, MemoryPlan, SessionOptions, Sizing};
 use slotstream_replay::{Shadows, Shared};
 use slotstream_testkit::checkpoint::{CheckpointSpec, published_config};
 
@@ -46,11 +48,22 @@ fn a_budget_buys_slots_or_is_refused_with_the_arithmetic() {
     assert!(error.to_string().contains("18 slots x 32768 bytes"), "{error}");
 }
 
+/// On a Mac it is opened when the engine is built.
+#[cfg(not(target_os = "macos"))]
+#[test]
+fn metal_is_there_on_macs_only() {
+    let engine = Engine::builder(tiny_model()).device(DeviceKind::Metal);
+    let error = engine.plan().expect_err("this is no Mac");
+    assert!(matches!(error, Error::Device { device: "metal", .. }), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::User);
+    assert!(error.to_string().contains("Macs only"), "{error}");
+}
+
 #[test]
 fn illegal_options_are_named() {
     let floor = builder().sizing(Sizing::Slots(17)).plan().expect_err("below the floor");
     assert!(floor.to_string().contains("18"), "{floor}");
-    let cases: [(&str, Result<_, Error>); 8] = [
+    let cases: [(&str, Result<_, Error>); 7] = [
         ("share", builder().sizing(Sizing::Share(1.5)).plan()),
         ("share", builder().sizing(Sizing::Share(f64::NAN)).plan()),
         ("lanes", builder().lanes(0).plan()),
@@ -58,7 +71,6 @@ fn illegal_options_are_named() {
         ("chunk", builder().chunk(0).plan()),
         ("context", builder().context(1 << 20).plan()),
         ("rollback", builder().rollback_rows(9).plan()),
-        ("metal", builder().device(DeviceKind::Metal).plan()),
     ];
     for (word, result) in cases {
         let error = result.expect_err(word);
