@@ -3,6 +3,7 @@
 
 mod samples;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,16 +16,15 @@ use crate::{Console, Ended, EngineArguments, Failure, parse_size, show_size};
 use clap::Parser;
 use samples::FileSamples;
 use serde::Serialize;
-use slotstream::checkpoint::Checkpoint;
+use slotstream::checkpoint::{Checkpoint, SIDECAR_NAME};
 use slotstream::core::{ErrorKind, Geometry, LayerIdx, SessionId};
 use slotstream::experts::Speculation;
 use slotstream::lookahead::{
     Correction, CorrectionShape, Fit, Recorder, TrainOptions, agreement, fit,
 };
 use slotstream::{Engine, Error, SessionOptions, router_identity};
+use tempfile::NamedTempFile;
 
-/// The correction's file beside a model.
-const SIDECAR: &str = "lookahead.safetensors";
 /// Longest text that is read.
 const TEXT_LIMIT: u64 = 64 << 20;
 
@@ -121,12 +121,18 @@ pub fn run(
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
     at_least("--hold-out", arguments.hold_out, 2)?;
+    if arguments.hold_out > arguments.texts.len() {
+        let (value, texts) = (arguments.hold_out.to_string(), arguments.texts.len());
+        let expected = format!("at most {texts}, the number of texts: else none is held out");
+        return Err(Failure::Option { option: "--hold-out", value, expected });
+    }
     at_least("--rank", arguments.rank, 1)?;
     at_least("--rows", arguments.rows, 1)?;
     let texts: Vec<String> =
         arguments.texts.iter().map(|path| read_text(path, TEXT_LIMIT)).collect::<Result<_, _>>()?;
     let model = arguments.engine.find_model()?;
-    let out = arguments.out.clone().unwrap_or_else(|| model.path.join(SIDECAR));
+    let out = arguments.out.clone().unwrap_or_else(|| model.path.join(SIDECAR_NAME));
+    let file = destination(&out)?;
     let checkpoint = Checkpoint::open(&model.path).map_err(Error::from)?;
     let geometry = checkpoint.geometry();
     let (hidden, experts) = (checkpoint.config().hidden_size, geometry.experts());
@@ -155,7 +161,7 @@ pub fn run(
         return Ok(Ended::Interrupted);
     };
     let bytes = correction.to_bytes()?;
-    write(&out, &bytes)?;
+    write(file, &out, &bytes)?;
     let report = Report::new(out, bytes.len() as u64, &documents, &correction, layers);
     console.line(&if arguments.json { report.json()? } else { report.text() })?;
     Ok(Ended::Done)
@@ -179,11 +185,13 @@ fn read_all(
     let most = arguments.tokens.unwrap_or(usize::MAX).min(engine.context());
     let mut documents = Documents::default();
     let mut left = arguments.rows;
+    let mut seen = HashSet::new();
     let bar = console.bar(texts.len() as u64, "texts", false);
     for (number, text) in texts.iter().enumerate() {
         let mut tokens = engine.tokenizer()?.encode(text, true).map_err(Error::from)?;
         tokens.truncate(most.min(left));
-        if tokens.is_empty() {
+        // The same text twice would be held out and trained from.
+        if tokens.is_empty() || !seen.insert(tokens.clone()) {
             bar.inc(1);
             continue;
         }
@@ -243,12 +251,27 @@ fn train(
     Ok(Some(layers))
 }
 
-/// Writes the file under its name when it is complete.
-fn write(out: &Path, bytes: &[u8]) -> Result<(), Failure> {
+/// A file beside `out` that is to get its name. Replaced is a correction and nothing else.
+fn destination(out: &Path) -> Result<NamedTempFile, Failure> {
     let failed = |source| Failure::File { path: out.into(), source };
+    if let Ok(there) = out.symlink_metadata() {
+        let ours = there.is_file()
+            && std::fs::read(out).is_ok_and(|bytes| Correction::from_bytes(&bytes).is_ok());
+        if !ours {
+            return Err(Failure::Option {
+                option: "--out",
+                value: out.display().to_string(),
+                expected: "a file that is not there yet, or a correction to replace".into(),
+            });
+        }
+    }
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut file =
-        tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(failed)?;
+    NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(failed)
+}
+
+/// Writes the file under its name when it is complete.
+fn write(mut file: NamedTempFile, out: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |source| Failure::File { path: out.into(), source };
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
     file.persist(out).map_err(|error| failed(error.error))?;
     Ok(())

@@ -76,4 +76,5 @@ pub use payload::{NormForm, is_centred_norm, norm_means, read_floats, verify_ngr
 pub use quantization::Quantization;
 pub use schema::{DtypeRule, ExpectedTensor, expected_tensors};
 pub use shards::Index;
+pub use shards::SIDECAR_NAME;
 pub use values::{CheckedValues, check_values};

@@ -153,6 +153,9 @@ impl ShardList {
 }
 
 /// Names of the safetensors files in a folder, hidden ones excepted.
+/// The file in a model's folder with what was learnt of its routes; it holds no tensor of the model.
+pub const SIDECAR_NAME: &str = "lookahead.safetensors";
+
 fn safetensors_names(folder: &Path) -> Result<BTreeSet<String>, CheckpointError> {
     let fail = |e| CheckpointError::io(folder, "list", e);
     let mut names = BTreeSet::new();
@@ -161,6 +164,8 @@ fn safetensors_names(folder: &Path) -> Result<BTreeSet<String>, CheckpointError>
         if let Some(name) = name.to_str()
             && name.ends_with(".safetensors")
             && !name.starts_with('.')
+            // What was learnt of the model is no part of it.
+            && name != SIDECAR_NAME
         {
             names.insert(name.to_owned());
         }

@@ -1,14 +1,16 @@
 //! The correction of forecasts that lies beside a model.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotstream_checkpoint::{Checkpoint, CheckpointError};
+use slotstream_checkpoint::{Checkpoint, CheckpointError, SIDECAR_NAME};
 use slotstream_lookahead::{BoxedSource, Correction, ForecastFiles, OracleRoutes};
 
 /// Where a correction is looked for in the model's folder: ours, then that of the Swift program.
 const NAMES: [&str; 2] =
-    ["lookahead.safetensors", "lookahead/tap-correction-attention-rank128-v1.safetensors"];
+    [SIDECAR_NAME, "lookahead/tap-correction-attention-rank128-v1.safetensors"];
 
 /// Largest sidecar that is read.
 const LIMIT: u64 = 1 << 30;
@@ -22,8 +24,8 @@ enum SidecarError {
         looked.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor ")
     )]
     NotThere { looked: Vec<PathBuf> },
-    #[error("{} has {found} bytes, more than the {LIMIT} that are read", path.display())]
-    TooLarge { path: PathBuf, found: u64 },
+    #[error("it has {found} bytes, more than the {LIMIT} that are read")]
+    TooLarge { found: u64 },
     #[error("{} cannot be used", path.display())]
     Bad { path: PathBuf, source: BoxedSource },
 }
@@ -33,7 +35,7 @@ enum SidecarError {
 /// # Errors
 /// [`CheckpointError::Io`]: the routers' weights are read.
 pub fn router_identity(checkpoint: &Checkpoint) -> Result<String, CheckpointError> {
-    Ok(format!("routers sha256:{}", checkpoint.router_digest()?))
+    Ok(format!("sha256:{}", checkpoint.router_digest()?))
 }
 
 /// Corrections from files; everything else from somebody else.
@@ -66,11 +68,16 @@ impl BesideModel<'_> {
     }
 
     fn read(&self, path: &Path) -> Result<Correction, BoxedSource> {
-        let found = std::fs::metadata(path)?.len();
-        if found > LIMIT {
-            return Err(SidecarError::TooLarge { path: path.into(), found }.into());
+        let metadata = std::fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err("it is no regular file".into());
         }
-        let correction = Correction::from_bytes(&std::fs::read(path)?)?;
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LIMIT + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LIMIT {
+            return Err(SidecarError::TooLarge { found: metadata.len() }.into());
+        }
+        let correction = Correction::from_bytes(&bytes)?;
         let hidden = self.checkpoint.config().hidden_size;
         let identity = router_identity(self.checkpoint)?;
         correction.check(&self.checkpoint.geometry(), hidden, &identity)?;

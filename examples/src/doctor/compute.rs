@@ -48,6 +48,8 @@ impl Compute {
         (flags.slots, flags.experts_per_layer, flags.memory) = (None, None, None);
         (flags.container, flags.context, flags.chunk) = (None, None, None);
         flags.mirror.clear();
+        // The prediction is of an engine that reads nothing ahead.
+        flags.lookahead = "none".to_owned();
         let place = crate::ModelFolder { path: folder.path().to_owned(), bundled: false };
         let part = Checkpoint::open(folder.path()).map_err(Error::from)?.geometry();
         let slots = part.floor_slots().max(LAYERS * part.top_k());
