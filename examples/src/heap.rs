@@ -1,5 +1,8 @@
 //! The C library's heap, kept from growing.
-#![expect(unsafe_code, reason = "the threshold is set by a function of the C library")]
+#![cfg_attr(
+    all(target_os = "linux", target_env = "gnu"),
+    expect(unsafe_code, reason = "the threshold is set by a function of the C library")
+)]
 
 /// Arrays from this size on are mapped, and given back when they are dropped.
 ///

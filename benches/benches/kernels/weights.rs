@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use memmap2::{Advice, MmapMut, MmapOptions};
+use memmap2::{MmapMut, MmapOptions};
 use slotstream_core::{AffineFormat, f32_to_bf16};
 use slotstream_kernels::{AffineMatrix, Bf16Matrix};
 
@@ -13,7 +13,8 @@ pub(crate) const SET: usize = 512 << 20;
 pub(crate) fn random(len: usize) -> MmapMut {
     let mut memory = MmapOptions::new().len(len).map_anon().expect("memory");
     // Without huge pages the figures are lower and still right.
-    let _ = memory.advise(Advice::HugePage);
+    #[cfg(target_os = "linux")]
+    let _ = memory.advise(memmap2::Advice::HugePage);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for word in memory.as_chunks_mut::<8>().0 {
         state ^= state << 13;
