@@ -16,9 +16,10 @@ readonly TARGET=aarch64-apple-darwin STUBS=$PWD/.ci/apple/stubs EXAMPLE=generate
 need_zig
 need_std "$TARGET"
 compiler "$tools/apple-cc" aarch64-macos.15.0 -g0
-compiler "$tools/apple-ld" aarch64-macos.15.0 -F "$STUBS" -L "$STUBS"
+# rustc sees by the name that it is a compiler and no bare linker.
+compiler "$tools/apple-clang" aarch64-macos.15.0 -F "$STUBS" -L "$STUBS"
 export CC_aarch64_apple_darwin=$tools/apple-cc
-export CARGO_TARGET_AARCH64_APPLE_DARWIN_LINKER=$tools/apple-ld
+export CARGO_TARGET_AARCH64_APPLE_DARWIN_LINKER=$tools/apple-clang
 # Nobody looks for Xcode.
 export SDKROOT=/nonexistent
 

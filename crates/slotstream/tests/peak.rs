@@ -1,4 +1,5 @@
 //! The memory plan against the process. A process of its own: others would be measured with it.
+#![cfg(target_os = "linux")]
 
 use std::path::Path;
 
@@ -9,7 +10,6 @@ const GAP: u64 = 16 << 20;
 
 /// With its pool and its context full, the process has never had more than was planned before
 /// anything was loaded, and not much less.
-#[cfg(target_os = "linux")]
 #[test]
 fn the_peak_is_what_was_planned() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/models/tiny-moe");
