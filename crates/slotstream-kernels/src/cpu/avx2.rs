@@ -216,6 +216,41 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn fours([a, b, c, d]: [Self::Words; 4]) -> Self::Words {
+        // SAFETY: the caller vouches for AVX2. Sums of two words still have 16 bits.
+        unsafe {
+            let one = _mm256_set1_epi16(1);
+            let ab = _mm256_madd_epi16(_mm256_packs_epi32(a, b), one);
+            let cd = _mm256_madd_epi16(_mm256_packs_epi32(c, d), one);
+            _mm256_madd_epi16(_mm256_packs_epi32(ab, cd), one)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe {
+            // Of the two halves of each register the sum: of eight words.
+            let eights = |a, b| {
+                _mm256_add_epi32(
+                    _mm256_permute2x128_si256::<0x20>(a, b),
+                    _mm256_permute2x128_si256::<0x31>(a, b),
+                )
+            };
+            let mixed = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+            let groups = match words {
+                4 => [fours[0], fours[1]].map(|f| _mm256_permutevar8x32_epi32(f, mixed)),
+                8 => [eights(fours[0], fours[1]), eights(fours[2], fours[3])],
+                _ => [&fours[..4], &fours[4..8]].map(|f| {
+                    let pairs = _mm256_hadd_epi32(eights(f[0], f[1]), eights(f[2], f[3]));
+                    _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
+                }),
+            };
+            groups.map(|groups| Self(_mm256_cvtepi32_ps(groups)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn times_256(words: Self::Words) -> Self::Words {
         // SAFETY: the caller vouches for AVX2.
         unsafe { _mm256_slli_epi32::<8>(words) }

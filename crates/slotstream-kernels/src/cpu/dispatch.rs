@@ -12,7 +12,7 @@ use super::{
     InstructionSet,
     affine::{Affine, Bytes, Words},
     bf16::Bf16,
-    fixed::Fixed,
+    fixed::{Exact, Fast},
     lanes::Lanes,
     pack::Packing,
     scalar::Scalar,
@@ -163,8 +163,8 @@ unsafe fn nibbles<V: Lanes, const DOT: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         match digits {
-            1 => affine::<V, Fixed<1, DOT>>(w, job, rows),
-            _ => affine::<V, Fixed<3, DOT>>(w, job, rows),
+            1 => affine::<V, Fast<DOT>>(w, job, rows),
+            _ => affine::<V, Exact<DOT>>(w, job, rows),
         }
     }
 }
