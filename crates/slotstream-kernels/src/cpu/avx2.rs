@@ -37,6 +37,35 @@ pub(super) unsafe fn sums<const N: usize>(all: [__m256; N]) -> [f32; N] {
     results
 }
 
+/// Of the two halves of each register the sums.
+///
+/// # Safety
+/// The caller vouches for AVX2.
+#[inline(always)]
+unsafe fn eights(a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm256_add_epi32(
+            _mm256_permute2x128_si256::<0x20>(a, b),
+            _mm256_permute2x128_si256::<0x31>(a, b),
+        )
+    }
+}
+
+/// Of each register, one of four, the sum of the first half and that of the second half, one after
+/// the other: [`eights`], of which two in a row are added.
+///
+/// # Safety
+/// The caller vouches for AVX2.
+#[inline(always)]
+unsafe fn sixteens(fours: &[__m256i]) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pairs = _mm256_hadd_epi32(eights(fours[0], fours[1]), eights(fours[2], fours[3]));
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
+    }
+}
+
 /// [`sums`] of four, the additions of different ones side by side.
 #[inline(always)]
 unsafe fn four_sums([a, b, c, d]: [__m256; 4]) -> [f32; 4] {
@@ -230,23 +259,16 @@ impl Lanes for Avx2 {
     unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
         // SAFETY: the caller vouches for AVX2.
         unsafe {
-            // Of the two halves of each register the sum: of eight words.
-            let eights = |a, b| {
-                _mm256_add_epi32(
-                    _mm256_permute2x128_si256::<0x20>(a, b),
-                    _mm256_permute2x128_si256::<0x31>(a, b),
-                )
-            };
             let mixed = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-            let groups = match words {
-                4 => [fours[0], fours[1]].map(|f| _mm256_permutevar8x32_epi32(f, mixed)),
+            let [first, second] = match words {
+                4 => [
+                    _mm256_permutevar8x32_epi32(fours[0], mixed),
+                    _mm256_permutevar8x32_epi32(fours[1], mixed),
+                ],
                 8 => [eights(fours[0], fours[1]), eights(fours[2], fours[3])],
-                _ => [&fours[..4], &fours[4..8]].map(|f| {
-                    let pairs = _mm256_hadd_epi32(eights(f[0], f[1]), eights(f[2], f[3]));
-                    _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
-                }),
+                _ => [sixteens(&fours[..4]), sixteens(&fours[4..8])],
             };
-            groups.map(|groups| Self(_mm256_cvtepi32_ps(groups)))
+            [Self(_mm256_cvtepi32_ps(first)), Self(_mm256_cvtepi32_ps(second))]
         }
     }
 

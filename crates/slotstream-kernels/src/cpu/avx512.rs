@@ -8,6 +8,21 @@ use super::{avx2, lanes::Lanes};
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(__m512);
 
+/// Of two quarters of a register in a row the sums, of the first register and of the second.
+///
+/// # Safety
+/// The caller vouches for AVX-512.
+#[inline(always)]
+unsafe fn halves(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm512_add_epi32(
+            _mm512_shuffle_i32x4::<0x88>(a, b),
+            _mm512_shuffle_i32x4::<0xdd>(a, b),
+        )
+    }
+}
+
 impl Lanes for Avx512 {
     type All = [Self; 1];
     type Words = __m512i;
@@ -184,13 +199,6 @@ impl Lanes for Avx512 {
     unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
         // SAFETY: the caller vouches for AVX-512.
         unsafe {
-            // Of two quarters of a register in a row the sum.
-            let halves = |a, b| {
-                _mm512_add_epi32(
-                    _mm512_shuffle_i32x4::<0x88>(a, b),
-                    _mm512_shuffle_i32x4::<0xdd>(a, b),
-                )
-            };
             let groups = match words {
                 4 => _mm512_permutexvar_epi32(
                     _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0),
