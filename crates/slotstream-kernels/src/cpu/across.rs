@@ -152,11 +152,11 @@ unsafe fn add<const WORDS: usize, const T: usize>(
     // SAFETY: the caller's promise. The odd digits follow sixteen words after the even ones.
     unsafe {
         let mut dots = [_mm512_setzero_si512(); T];
-        for i in 0..WORDS {
+        for (i, [even, odd]) in nibbles.iter().enumerate() {
             for t in 0..T {
                 let x = x[t].x.add(place + i);
-                dots[t] = _mm512_dpbusd_epi32(dots[t], nibbles[i][0], everywhere(x));
-                dots[t] = _mm512_dpbusd_epi32(dots[t], nibbles[i][1], everywhere(x.add(LANES)));
+                dots[t] = _mm512_dpbusd_epi32(dots[t], *even, everywhere(x));
+                dots[t] = _mm512_dpbusd_epi32(dots[t], *odd, everywhere(x.add(LANES)));
             }
         }
         for t in 0..T {

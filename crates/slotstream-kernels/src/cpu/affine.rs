@@ -47,7 +47,13 @@ pub(super) trait Words {
     ///
     /// # Safety
     /// Those of [`Rows::add`]; the block is one of the rows and a multiple of the words of a group.
-    unsafe fn sixteen<V: Lanes, const GROUP: usize, const N: usize, const T: usize, const END: bool>(
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
         w: &Affine<'_, Self, GROUP>,
         at: (usize, usize),
         x: [*const f32; T],
@@ -101,7 +107,13 @@ impl Words for Bytes {
     const SCALED: bool = false;
 
     #[inline(always)]
-    unsafe fn sixteen<V: Lanes, const GROUP: usize, const N: usize, const T: usize, const END: bool>(
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
         w: &Affine<'_, Self, GROUP>,
         at: (usize, usize),
         x: [*const f32; T],

@@ -16,10 +16,7 @@ pub(super) struct Avx512(__m512);
 unsafe fn halves(a: __m512i, b: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
-        _mm512_add_epi32(
-            _mm512_shuffle_i32x4::<0x88>(a, b),
-            _mm512_shuffle_i32x4::<0xdd>(a, b),
-        )
+        _mm512_add_epi32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b))
     }
 }
 

@@ -10,6 +10,8 @@
 //!
 //! A group in which a number is not finite gives NaN.
 
+use std::mem::MaybeUninit;
+
 use super::{
     affine::{Affine, BLOCK_BYTES, ByWord, Scales, Words, add_scaled},
     lanes::{LANES, Lanes},
@@ -52,7 +54,13 @@ impl<const DOT: bool> Words for Exact<DOT> {
     const SCALED: bool = true;
 
     #[inline(always)]
-    unsafe fn sixteen<V: Lanes, const GROUP: usize, const N: usize, const T: usize, const END: bool>(
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
         w: &Affine<'_, Self, GROUP>,
         at: (usize, usize),
         x: [*const f32; T],
@@ -112,7 +120,13 @@ impl<const DOT: bool> Words for Fast<DOT> {
     const SCALED: bool = true;
 
     #[inline(always)]
-    unsafe fn sixteen<V: Lanes, const GROUP: usize, const N: usize, const T: usize, const END: bool>(
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
         w: &Affine<'_, Self, GROUP>,
         (row, start): (usize, usize),
         x: [*const f32; T],
@@ -122,42 +136,32 @@ impl<const DOT: bool> Words for Fast<DOT> {
         let words = GROUP / VALUES;
         // Registers of sixteen groups, four of which become one.
         let registers = words * V::PARTS / 4;
+        let mut fours = [const { MaybeUninit::<[[V::Words; T]; N]>::uninit() }; FOURS];
         // SAFETY: the caller's promise; a packed block is twice sixteen f32.
         unsafe {
             let blocks_of = w.blocks_of(x);
             let scales = w.groups_of::<V, N, T, END>((row, start / words * LANES), x, sums, acc);
-            let mut fours = [[[V::nothing(); FOURS]; T]; N];
-            for i in 0..registers {
-                if start + 4 * i / V::PARTS >= w.blocks() {
-                    break;
-                }
-                let mut four = [[[V::nothing(); 4]; T]; N];
-                for j in 0..4 {
-                    let (block, part) = (start + (4 * i + j) / V::PARTS, (4 * i + j) % V::PARTS);
-                    if block >= w.blocks() {
-                        break;
-                    }
-                    let lane = V::WIDTH * part;
-                    let mut copy = [[0; BLOCK_BYTES]; N];
-                    let here = w.block::<V, N, END>((row, block), &mut copy);
-                    for n in 0..N {
-                        let nibbles = V::nibbles(V::words(here[n].add(4 * lane)));
-                        for t in 0..T {
-                            let x = blocks_of[t].add(block * Self::BLOCK + lane);
-                            four[n][t][j] =
-                                V::dots::<DOT>(V::nothing(), nibbles, [x, x.add(LANES)]);
-                        }
-                    }
-                }
+            for (i, fours) in fours[..registers].iter_mut().enumerate() {
+                let at = |j: usize| (row, start + (4 * i + j) / V::PARTS, (4 * i + j) % V::PARTS);
+                let a = register::<V, GROUP, DOT, N, T, END>(w, at(0), blocks_of);
+                let b = register::<V, GROUP, DOT, N, T, END>(w, at(1), blocks_of);
+                let c = register::<V, GROUP, DOT, N, T, END>(w, at(2), blocks_of);
+                let d = register::<V, GROUP, DOT, N, T, END>(w, at(3), blocks_of);
+                let mut sums = a;
                 for n in 0..N {
                     for t in 0..T {
-                        fours[n][t][i] = V::fours(four[n][t]);
+                        sums[n][t] = V::fours([a[n][t], b[n][t], c[n][t], d[n][t]]);
                     }
                 }
+                fours.write(sums);
             }
             for n in 0..N {
                 for t in 0..T {
-                    let dots = V::groups(&fours[n][t][..registers], words);
+                    let mut of = [V::nothing(); FOURS];
+                    for (of, fours) in of[..registers].iter_mut().zip(&fours) {
+                        *of = fours.assume_init_ref()[n][t];
+                    }
+                    let dots = V::groups(&of[..registers], words);
                     for part in 0..V::PARTS {
                         let scale = V::load(scales[n][t].0.as_ptr().add(V::WIDTH * part));
                         let acc = &mut acc[n][t].as_mut()[part];
@@ -166,6 +170,41 @@ impl<const DOT: bool> Words for Fast<DOT> {
                 }
             }
         }
+    }
+}
+
+/// The sums of the words of part `part` of block `block`, 0 where there is no such block.
+///
+/// # Safety
+/// Those of [`Words::sixteen`]; `x` are the blocks of packed rows.
+#[inline(always)]
+unsafe fn register<
+    V: Lanes,
+    const GROUP: usize,
+    const DOT: bool,
+    const N: usize,
+    const T: usize,
+    const END: bool,
+>(
+    w: &Affine<'_, Fast<DOT>, GROUP>,
+    (row, block, part): (usize, usize, usize),
+    x: [*const f32; T],
+) -> [[V::Words; T]; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = [[V::nothing(); T]; N];
+        if block < w.blocks() {
+            let mut copy = [[0; BLOCK_BYTES]; N];
+            let here = w.block::<V, N, END>((row, block), &mut copy);
+            for n in 0..N {
+                let nibbles = V::nibbles(V::words(here[n].add(4 * V::WIDTH * part)));
+                for t in 0..T {
+                    let x = x[t].add(block * self::block(1) + V::WIDTH * part);
+                    dots[n][t] = V::dots::<DOT>(dots[n][t], nibbles, [x, x.add(LANES)]);
+                }
+            }
+        }
+        dots
     }
 }
 
