@@ -4,6 +4,7 @@ mod spare;
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use candle_core::{DType, Tensor};
 use slotstream_kernels::{
@@ -83,6 +84,10 @@ impl Ops for HostOps {
 
     fn arithmetic(&self) -> &'static str {
         self.kernels.arithmetic().as_str()
+    }
+
+    fn thread_wait(&self) -> Duration {
+        self.kernels.thread_wait()
     }
 
     fn is_host(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use candle_core::{Device, Tensor};
 use slotstream_core::{RecordLayout, SlotId};
@@ -23,6 +24,12 @@ pub trait Ops: Send + Sync + fmt::Debug {
 
     /// The name of the arithmetic; see [`Arithmetic`](slotstream_kernels::Arithmetic).
     fn arithmetic(&self) -> &'static str;
+
+    /// How long threads that compute have waited for each other, on average; see
+    /// [`Kernels::thread_wait`](slotstream_kernels::Kernels::thread_wait).
+    fn thread_wait(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Whether tensors lie in host memory, so that reading one back costs no wait.
     fn is_host(&self) -> bool;

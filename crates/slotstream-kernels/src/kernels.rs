@@ -1,6 +1,7 @@
 //! The op set: one method an operation.
 
 use std::fmt;
+use std::time::Duration;
 
 use slotstream_core::RecordLayout;
 
@@ -18,6 +19,12 @@ pub trait Kernels: Send + Sync + fmt::Debug {
     /// The arithmetic of the products.
     fn arithmetic(&self) -> Arithmetic {
         Arithmetic::Exact
+    }
+
+    /// How long threads of these kernels have waited for each other to end their shares of an
+    /// operation, on average; what one session did is the difference of two.
+    fn thread_wait(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// `out[m, n] = x[m, k] . w[n, k]^T`.

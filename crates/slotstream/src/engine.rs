@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{FairMutex, FairMutexGuard, Mutex};
+use slotstream_candle::Ops;
 use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
 use slotstream_core::{
@@ -98,25 +99,26 @@ impl Runtime {
         self.busy = busy;
     }
 
-    fn read_counters(&self, queue: ReadCounters) -> Reading {
+    fn read_counters(&self, queue: ReadCounters, ops: &dyn Ops) -> Reading {
         Reading {
             pool: *self.experts.pool().counters(),
             experts: *self.experts.metrics(),
             ahead: self.experts.lookahead().total(),
             ngram: self.ngram.as_ref().map(|store| *store.metrics()),
             queue,
+            thread_wait: ops.thread_wait(),
         }
     }
 
     /// The counters at the beginning of a pass.
-    pub(crate) fn before_pass(&self) -> Reading {
-        self.read_counters(self.counted)
+    pub(crate) fn before_pass(&self, ops: &dyn Ops) -> Reading {
+        self.read_counters(self.counted, ops)
     }
 
     /// The counters at its end.
-    pub(crate) fn after_pass(&mut self) -> Reading {
+    pub(crate) fn after_pass(&mut self, ops: &dyn Ops) -> Reading {
         self.counted = self.queue.counters();
-        self.read_counters(self.counted)
+        self.read_counters(self.counted, ops)
     }
 }
 

@@ -19,6 +19,9 @@ pub struct PhaseMetrics {
     pub time: Duration,
     /// Time in which the compute thread had nothing else to do than wait for a read.
     pub io_wait: Duration,
+    /// Time for which a thread that computes waited for the others to end their shares of an
+    /// operation, on average over these threads.
+    pub thread_wait: Duration,
     /// Distinct (layer, expert) lookups that found their record, per pass.
     pub hits: u64,
     /// Distinct (layer, expert) lookups that did not; adopted forecasts included.
@@ -89,6 +92,7 @@ impl PhaseMetrics {
         self.tokens += other.tokens;
         self.time += other.time;
         self.io_wait += other.io_wait;
+        self.thread_wait += other.thread_wait;
         self.hits += other.hits;
         self.misses += other.misses;
         self.token_lookups += other.token_lookups;
@@ -159,6 +163,12 @@ impl Metrics {
         ratio(self.decode.io_wait.as_secs_f64(), self.decode.time.as_secs_f64())
     }
 
+    /// Share of the decode time that threads spent waiting for each other.
+    #[must_use]
+    pub fn thread_wait_share(&self) -> Option<f64> {
+        ratio(self.decode.thread_wait.as_secs_f64(), self.decode.time.as_secs_f64())
+    }
+
     /// Both phases together.
     #[must_use]
     pub fn total(&self) -> PhaseMetrics {
@@ -176,6 +186,7 @@ pub(crate) struct Reading {
     pub(crate) ahead: LayerLookahead,
     pub(crate) ngram: Option<NgramMetrics>,
     pub(crate) queue: ReadCounters,
+    pub(crate) thread_wait: Duration,
 }
 
 impl Reading {
@@ -201,6 +212,7 @@ impl Reading {
             time,
             io_wait: self.experts.wait.saturating_sub(earlier.experts.wait)
                 + ngram_wait(self).saturating_sub(ngram_wait(earlier)),
+            thread_wait: self.thread_wait.saturating_sub(earlier.thread_wait),
             hits: delta(|p| p.hits),
             misses: delta(|p| p.misses),
             token_lookups: delta(|p| p.token_lookups),

@@ -262,7 +262,7 @@ impl Session {
         let mut runtime = self.engine.runtime()?;
         runtime.set_busy(true);
         let begun = Instant::now();
-        let before = runtime.before_pass();
+        let before = runtime.before_pass(&**inner.model.ops());
         let step = Step {
             pass: runtime.next_pass(),
             phase,
@@ -277,7 +277,8 @@ impl Session {
         hints.prompt = prompt.filter(|_| !decode);
         experts.hint(hints);
         let output = inner.model.forward(&mut self.state, &pass, experts, ngram.as_mut());
-        let metrics = runtime.after_pass().since(&before, end - start, begun.elapsed());
+        let after = runtime.after_pass(&**inner.model.ops());
+        let metrics = after.since(&before, end - start, begun.elapsed());
         runtime.set_busy(false);
         drop(runtime);
         // After the reads and before anything is given out: also the reason of a failed read.

@@ -36,6 +36,8 @@ pub(super) struct Report {
     bytes_per_token: Option<f64>,
     io_wait_s: f64,
     io_wait_share: Option<f64>,
+    thread_wait_s: f64,
+    thread_wait_share: Option<f64>,
     read_gb_s: Option<f64>,
     #[serde(flatten)]
     engine: EngineFigures,
@@ -73,6 +75,8 @@ impl Report {
             bytes_per_token: metrics.bytes_per_token(),
             io_wait_s: total.io_wait.as_secs_f64(),
             io_wait_share: metrics.io_wait_share(),
+            thread_wait_s: total.thread_wait.as_secs_f64(),
+            thread_wait_share: metrics.thread_wait_share(),
             read_gb_s: total.read_gb_s(),
             engine: EngineFigures::new(session.engine(), arguments),
             prefill: (&metrics.prefill).into(),
@@ -95,6 +99,7 @@ impl Report {
         });
         let (read, issued) = (show_size(self.bytes_read), show_size(self.bytes_issued));
         let wait = percent(self.io_wait_share);
+        let threads = percent(self.thread_wait_share);
         let mut rows = vec![
             ("prompt", format!("{} tokens", self.prompt_tokens)),
             ("generated", format!("{} tokens, ended by {}", self.tokens.len(), self.finish_reason)),
@@ -105,6 +110,7 @@ impl Report {
             ("token hit rate", percent(self.token_hit_rate)),
             ("bytes read", format!("{read} (issued {issued}){a_token}")),
             ("io wait", format!("{:.3} s in all, {wait} of decoding", self.io_wait_s)),
+            ("thread wait", format!("{:.3} s in all, {threads} of decoding", self.thread_wait_s)),
             ("read rate", rate(self.read_gb_s, "GB/s")),
         ];
         rows.extend(self.prefill.sweep_row());

@@ -31,6 +31,8 @@ fn the_object_has_every_field_with_its_type() {
         "bytes_per_token",
         "io_wait_s",
         "io_wait_share",
+        "thread_wait_s",
+        "thread_wait_share",
         "read_gb_s",
     ] {
         let value = object[name].as_f64().unwrap_or_else(|| panic!("{name}: {}", object[name]));
@@ -44,7 +46,7 @@ fn the_object_has_every_field_with_its_type() {
     {
         assert!(object[name].as_str().is_some_and(|s| !s.is_empty()), "{name}: {}", object[name]);
     }
-    for name in ["hit_rate", "token_hit_rate", "io_wait_share"] {
+    for name in ["hit_rate", "token_hit_rate", "io_wait_share", "thread_wait_share"] {
         assert!(object[name].as_f64().expect("measured") <= 1.0, "{name}");
     }
     if cfg!(target_os = "linux") {

@@ -33,7 +33,7 @@ mod threads;
 mod tile;
 mod vector;
 
-use std::{cell::RefCell, thread::LocalKey};
+use std::{cell::RefCell, thread::LocalKey, time::Duration};
 
 use slotstream_core::RecordLayout;
 
@@ -138,6 +138,10 @@ impl Kernels for Cpu {
 
     fn arithmetic(&self) -> Arithmetic {
         self.arithmetic
+    }
+
+    fn thread_wait(&self) -> Duration {
+        self.threads.waited()
     }
 
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {

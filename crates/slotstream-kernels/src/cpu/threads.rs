@@ -50,6 +50,9 @@ struct Shared {
     inside: AtomicUsize,
     /// Threads that sleep, in the same manner.
     asleep: AtomicUsize,
+    /// Nanoseconds that threads which had taken part in a call waited for the last one, all
+    /// together.
+    waited: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -60,9 +63,31 @@ struct Gate {
     busy: bool,
     /// The caller sleeps until the last thread has left.
     awaited: bool,
+    /// When threads left the call.
+    ends: Ends,
     /// The first panic of a thread in the call.
     panic: Option<Box<dyn Any + Send>>,
     over: bool,
+}
+
+/// When the threads of a call found no more tasks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    last: Option<Instant>,
+    /// Of those before the last one, all together.
+    waited: Duration,
+    threads: u32,
+}
+
+impl Ends {
+    fn add(&mut self, end: Instant) {
+        if let Some(last) = self.last {
+            self.waited += end.saturating_duration_since(last) * self.threads;
+            self.waited += last.saturating_duration_since(end);
+        }
+        self.last = self.last.max(Some(end));
+        self.threads += 1;
+    }
 }
 
 /// The tasks of a call, on the stack of the caller.
@@ -127,6 +152,7 @@ impl Shared {
             calls: AtomicUsize::new(0),
             inside: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
+            waited: AtomicU64::new(0),
         }
     }
 
@@ -165,7 +191,9 @@ impl Shared {
             // SAFETY: the call was open and this thread was counted in under the same lock, so
             // the caller waits in `leave` until it is counted out, and the tasks stay.
             let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*tasks).drain(End::Last) }));
+            let end = Instant::now();
             let mut gate = self.gate();
+            gate.ends.add(end);
             if let Err(panic) = result {
                 gate.panic.get_or_insert(panic);
             }
@@ -194,8 +222,10 @@ impl Shared {
     /// Closes the call and waits for those inside; gives their panic.
     fn leave(&self) -> Option<Box<dyn Any + Send>> {
         let is_inside = || self.inside.load(Ordering::Relaxed) > 0;
+        let end = Instant::now();
         let mut gate = self.gate();
         gate.open = None;
+        gate.ends.add(end);
         if is_inside() {
             drop(gate);
             self.look(|| !is_inside());
@@ -207,6 +237,8 @@ impl Shared {
         }
         gate.awaited = false;
         gate.busy = false;
+        let waited = std::mem::take(&mut gate.ends).waited.as_nanos() as u64;
+        self.waited.fetch_add(waited, Ordering::Relaxed);
         gate.panic.take()
     }
 }
@@ -235,6 +267,12 @@ impl Threads {
     /// Threads, the caller included.
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// How long an average thread has waited for others to end what they had taken of a call in
+    /// which it took part. Threads that were asleep or too late for a call are not counted with it.
+    pub(super) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.shared.waited.load(Ordering::Relaxed) / self.count as u64)
     }
 
     /// Runs `task(i)` for each `i` in `0..tasks`, in any order, on all threads; returns when all
@@ -316,6 +354,34 @@ mod tests {
             }
         });
         threads.run(8, WORK, |_| check(&threads, 5));
+    }
+
+    #[test]
+    fn those_that_end_early_wait() {
+        let begun = Instant::now();
+        let [early, middle, last] = [1, 5, 7].map(|ms| begun + Duration::from_millis(ms));
+        for order in [[early, middle, last], [last, early, middle], [middle, last, early]] {
+            let mut ends = Ends::default();
+            order.into_iter().for_each(|end| ends.add(end));
+            assert_eq!(ends.waited, Duration::from_millis(6 + 2), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn waits_are_counted() {
+        let threads = Threads::new(2).unwrap();
+        // Both take a task, since each waits for the other to have begun.
+        let begun = AtomicUsize::new(0);
+        threads.run(2, WORK, |i| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            while begun.load(Ordering::Relaxed) < 2 {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(20 * i as u64));
+        });
+        // One of two threads, so half of what it waited.
+        assert!(threads.waited() >= Duration::from_millis(5), "{:?}", threads.waited());
+        assert_eq!(Threads::new(1).unwrap().waited(), Duration::ZERO);
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn shadows_of_every_policy() {
 #[test]
 fn lanes_threads_and_chunks() {
     let expected = expected();
-    for (lanes, threads, chunk) in [(1, 1, 1), (8, 1, 96), (1, 2, 7), (8, 2, 64)] {
+    for (lanes, threads, chunk) in [(1, 1, 1), (8, 1, 96), (1, 2, 7), (8, 2, 64), (8, 4, 64)] {
         for sizing in [Sizing::Slots(18), Sizing::Share(0.3)] {
             let engine = builder().sizing(sizing).lanes(lanes).threads(threads).chunk(chunk);
             let what = format!("lanes {lanes} threads {threads} chunk {chunk} {sizing:?}");
