@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (n, k) in SHAPES {
         let weights = ours::add_matvec(&mut cases, n, k);
         ours::add_matmul(&mut cases, &weights, &ROWS);
+        ours::note_errors(&mut cases, &weights);
     }
     for (n, k) in MIXES {
         ours::add_matvec(&mut cases, n, k);

@@ -33,11 +33,13 @@ struct Case {
 pub(crate) struct Cases {
     filter: String,
     cases: Vec<Case>,
+    /// What is not a speed and needs no rounds.
+    notes: Vec<(String, f64)>,
 }
 
 impl Cases {
     pub(crate) fn new(filter: String) -> Self {
-        Self { filter, cases: Vec::new() }
+        Self { filter, cases: Vec::new(), notes: Vec::new() }
     }
 
     /// Whether a case of that name would run.
@@ -57,6 +59,13 @@ impl Cases {
             let (work, step) = (work as f64 / 1e9, Box::new(step));
             let (processor, clock) = (Vec::new(), Vec::new());
             self.cases.push(Case { name, work, threads, step, steps: 0, processor, clock });
+        }
+    }
+
+    /// Adds a figure that is no speed.
+    pub(crate) fn note(&mut self, name: String, figure: impl FnOnce() -> f64) {
+        if self.wants(&name) {
+            self.notes.push((name, figure()));
         }
     }
 
@@ -80,6 +89,10 @@ impl Cases {
             if *threads > 1 {
                 line(format!("{name} by the clock"), clock)?;
             }
+        }
+        for (name, figure) in &self.notes {
+            write!(text, ",\n\"{name}\": [{figure:.2e}, {figure:.2e}, {figure:.2e}]")?;
+            writeln!(std::io::stdout(), "{name:48} {figure:8.2e}")?;
         }
         if let Some(path) = json {
             std::fs::write(path, format!("{{\n{text}\n}}\n"))?;

@@ -58,6 +58,13 @@ pub(crate) fn add_matvec(cases: &mut Cases, n: usize, k: usize) -> Affines {
             cpu.affine_matmul(&x, &set.matrix(i), &mut out);
         });
     }
+    // The arithmetic alone: one matrix stays in the second level cache.
+    for cpu in exact().into_iter().filter(|cpu| cpu.threads() == 1) {
+        let (set, x, mut out) = (weights.clone(), values(k), vec![0.0; n]);
+        cases.add(format!("{name}/cached {}", cpu.name()), set.len(), 1, move |_| {
+            cpu.affine_matmul(&x, &set.matrix(0), &mut out);
+        });
+    }
     weights
 }
 
@@ -73,6 +80,30 @@ pub(crate) fn add_matmul(cases: &mut Cases, weights: &Affines, rows: &[usize]) {
             });
         }
     }
+}
+
+/// How far the fast arithmetic is from the exact one, with 16 normal rows and uniform nibbles: the
+/// root of the mean square of the differences, and the worst of them, to that of the results.
+pub(crate) fn note_errors(cases: &mut Cases, weights: &Affines) {
+    let (n, k, m) = (weights.n, weights.k, 16);
+    let errors = || {
+        let x = weights::normal(m * k);
+        let [exact, fast] = [Arithmetic::Exact, Arithmetic::Fast].map(|arithmetic| {
+            let mut out = vec![0.0; m * n];
+            let cpu = Cpu::new(1).expect("a thread").with_arithmetic(arithmetic);
+            cpu.affine_matmul(&x, &weights.matrix(0), &mut out);
+            out
+        });
+        let size = |values: &mut dyn Iterator<Item = f32>| {
+            (values.map(|x| f64::from(x).powi(2)).sum::<f64>() / exact.len() as f64).sqrt()
+        };
+        let differences = || exact.iter().zip(&fast).map(|(exact, fast)| exact - fast);
+        let whole = size(&mut exact.iter().copied());
+        let worst = differences().fold(0.0, |worst, d| f32::max(worst, d.abs()));
+        [size(&mut differences()) / whole, f64::from(worst) / whole]
+    };
+    cases.note(format!("fast {n}x{k} m=16/error"), || errors()[0]);
+    cases.note(format!("fast {n}x{k} m=16/worst error"), || errors()[1]);
 }
 
 /// bf16 weights, one row and eight.

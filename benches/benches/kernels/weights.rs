@@ -34,6 +34,20 @@ pub(crate) fn values(len: usize) -> Vec<f32> {
     (0..len).map(|i| (i as f32 * 0.37).sin()).collect()
 }
 
+/// Normally distributed numbers.
+pub(crate) fn normal(len: usize) -> Vec<f32> {
+    let mut state = 1_u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    let mut one = || {
+        let (radius, angle) = ((-2.0 * (1.0 - uniform()).ln()).sqrt(), uniform());
+        radius * (std::f32::consts::TAU * angle).cos()
+    };
+    (0..len).map(|_| one()).collect()
+}
+
 /// The sum of all words: as fast as one thread reads.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let mut sums = [0_u64; 16];

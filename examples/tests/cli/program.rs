@@ -33,6 +33,7 @@ fn the_process_stays_below_its_plan() {
         &["--max-tokens", "64"],
         &["--slots", "672", "--max-tokens", "64"],
         &["--reader", "memory", "--max-tokens", "32"],
+        &["--arithmetic", "fast", "--chunk", "256", "--prompt-file", "src/perplexity.rs"],
         &[
             "--lanes",
             "32",
