@@ -33,7 +33,16 @@ fn the_process_stays_below_its_plan() {
         &["--max-tokens", "64"],
         &["--slots", "672", "--max-tokens", "64"],
         &["--reader", "memory", "--max-tokens", "32"],
-        &["--arithmetic", "fast", "--chunk", "256", "--prompt-file", "src/perplexity.rs"],
+        &[
+            "--arithmetic",
+            "fast",
+            "--chunk",
+            "256",
+            "--prompt-file",
+            "src/perplexity.rs",
+            "--max-tokens",
+            "8",
+        ],
         &[
             "--lanes",
             "32",
