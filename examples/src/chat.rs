@@ -101,9 +101,8 @@ struct Chat<'a> {
     engine: Engine,
     session: Session,
     turns: Vec<Message>,
-    /// Tokens of the last prompt, and those of them that the session had seen.
+    /// Tokens of the last prompt.
     prompt: usize,
-    reused: usize,
 }
 
 impl<'a> Chat<'a> {
@@ -111,7 +110,7 @@ impl<'a> Chat<'a> {
         let session = session(engine, arguments)?;
         let turns = arguments.system.iter().map(|text| Message::system(&**text)).collect();
         let engine = engine.clone();
-        Ok(Self { arguments, engine, session, turns, prompt: 0, reused: 0 })
+        Ok(Self { arguments, engine, session, turns, prompt: 0 })
     }
 
     fn reset(&mut self) -> Result<(), Failure> {
@@ -148,16 +147,15 @@ impl<'a> Chat<'a> {
 
     fn generate(&mut self, console: &mut Console<'_>, text: &mut String) -> Result<(), Failure> {
         let tokens = self.engine.chat_tokens(&self.turns, &ChatOptions::default())?;
-        let seen = self.session.tokens().iter().zip(&tokens).take_while(|(a, b)| a == b).count();
-        // One token at least has to run: its logits are what the answer begins with.
-        self.reused = seen.min(tokens.len().saturating_sub(1));
+        let stable = self.stable(&tokens)?;
         self.prompt = tokens.len();
-        self.session.truncate(self.reused)?;
         self.session.reset_metrics();
-        self.session.prefill(&tokens[self.reused..])?;
-        // To come back to with the next message; one is enough.
-        self.session.forget_snapshots();
-        self.session.snapshot()?;
+        // In two parts where the next prompt will not begin with all of this one: the end of the
+        // first part is then a place to come back to.
+        self.session.prompt(&tokens[..stable])?;
+        if stable < tokens.len() {
+            self.session.prefill(&tokens[stable..])?;
+        }
         for piece in self.session.generate(&TextOptions::new(self.arguments.max_tokens))? {
             let piece = piece?;
             console.write(&piece.text)?;
@@ -166,11 +164,26 @@ impl<'a> Chat<'a> {
         Ok(())
     }
 
+    /// How much of a prompt the one of the next turn will begin with: templates write the head of
+    /// an answer in another way once the answer is there.
+    fn stable(&self, tokens: &[u32]) -> Result<usize, Failure> {
+        let mut turns = self.turns.clone();
+        turns.push(Message::assistant("."));
+        // A template that takes no such turn will say so when there is one.
+        let Ok(next) = self.engine.chat_tokens(&turns, &ChatOptions::default()) else {
+            return Ok(tokens.len());
+        };
+        Ok(tokens.iter().zip(&next).take_while(|(a, b)| a == b).count().max(1))
+    }
+
     fn stats(&self) -> String {
         let metrics = self.session.metrics();
         table(&[
             ("tokens", format!("{} of {}", self.session.tokens().len(), self.engine.context())),
-            ("last prompt", format!("{}, of which {} were known", self.prompt, self.reused)),
+            (
+                "last prompt",
+                format!("{} tokens, of which {} were known", self.prompt, metrics.reused),
+            ),
             ("first token", seconds(metrics.time_to_first_token)),
             ("decode", rate(metrics.decode_tok_s(), "tok/s")),
             ("hit rate", percent(metrics.decode.hit_rate())),

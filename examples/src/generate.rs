@@ -87,9 +87,8 @@ fn generate(
         return match error.kind() {
             // Nothing has run: the request itself is wrong.
             ErrorKind::User => Err(error.into()),
-            kind => {
-                let cancelled = kind == ErrorKind::Cancelled;
-                let finish = if cancelled { FinishReason::Cancelled } else { FinishReason::Failed };
+            _ => {
+                let finish = FinishReason::of(&error);
                 Ok(Generated { text: None, finish, error: Some(error) })
             }
         };

@@ -74,6 +74,8 @@ pub struct EngineBuilder {
     machine: Option<Machine>,
     sessions: usize,
     rollback_rows: usize,
+    checkpoints: Option<usize>,
+    checkpoint_every: usize,
     logit_rows: usize,
     ngram_cache_rows: usize,
     norms: Option<NormForm>,
@@ -125,6 +127,8 @@ impl EngineBuilder {
             machine: None,
             sessions: 1,
             rollback_rows: 0,
+            checkpoints: None,
+            checkpoint_every: 512,
             logit_rows: 1,
             ngram_cache_rows: 16_384,
             norms: None,
@@ -321,6 +325,26 @@ impl EngineBuilder {
         self
     }
 
+    /// Most checkpoints that a session keeps: places to which
+    /// [`Session::prompt`](crate::Session::prompt) and [`Session::truncate`](crate::Session::truncate)
+    /// come back without running the tokens before again. The default is 2, and none where memory
+    /// is short. Ends of prompts come first. Each costs one recurrent state, the pages of keys and
+    /// values in use, and a row of logits, which are in the plan for
+    /// [`sessions`](Self::sessions) sessions.
+    #[must_use]
+    pub const fn checkpoints(mut self, checkpoints: usize) -> Self {
+        self.checkpoints = Some(checkpoints);
+        self
+    }
+
+    /// Tokens between two checkpoints within a prompt or an answer, where there is room for more of
+    /// them than for the ends of prompts; the default is 512.
+    #[must_use]
+    pub const fn checkpoint_every(mut self, tokens: usize) -> Self {
+        self.checkpoint_every = tokens;
+        self
+    }
+
     /// Most rows of a pass of [`Session::score`](crate::Session::score), whose logits are all kept; the default is 1,
     /// which is slow. Each costs one row of logits of memory.
     #[must_use]
@@ -378,6 +402,8 @@ impl EngineBuilder {
         range("sessions", self.sessions, 1, 1 << 16, "1 to 65536")?;
         range("logit rows", self.logit_rows, 1, 1 << 16, "1 to 65536")?;
         range("rollback rows", self.rollback_rows, 0, MAX_ROLLBACK, "0 to 8")?;
+        range("checkpoints", self.checkpoints.unwrap_or(0), 0, 1 << 16, "0 to 65536")?;
+        range("checkpoint every", self.checkpoint_every, 1, 1 << 30, "1 to 2^30")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
         if self.device == DeviceKind::Metal && !cfg!(target_os = "macos") {
             let why = "Metal is there on Macs only; ask for `cpu`";
@@ -516,6 +542,7 @@ impl EngineBuilder {
             lanes: self.lanes,
             threads: self.threads,
             rollback_rows: self.rollback_rows,
+            checkpoints: self.checkpoints,
             logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
             reader_bytes,
@@ -626,6 +653,7 @@ impl EngineBuilder {
             mirror,
             sweep: self.sweep,
             rollback_rows: self.rollback_rows,
+            checkpoint_every: self.checkpoint_every,
             logit_rows: self.logit_rows,
             lanes: self.lanes,
             threads: self.threads,

@@ -43,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) chunk: usize,
     pub(crate) sweep: PrefillSweep,
     pub(crate) rollback_rows: usize,
+    pub(crate) checkpoint_every: usize,
     pub(crate) logit_rows: usize,
     pub(crate) lanes: usize,
     pub(crate) threads: usize,
@@ -133,8 +134,12 @@ impl Engine {
     /// [`Error::Sampling`] for illegal sampling parameters, [`Error::State`] when the sessions that
     /// are alive have taken what was planned for their state.
     pub fn session(&self, options: SessionOptions) -> Result<Session, Error> {
-        let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
-        Session::new(self.clone(), SessionId::new(number), options)
+        Session::new(self.clone(), self.next_session(), options)
+    }
+
+    /// The number of the next session.
+    pub(crate) fn next_session(&self) -> SessionId {
+        SessionId::new(self.0.sessions.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The repacked container that records and n-gram rows are read from; `None`: the shards.

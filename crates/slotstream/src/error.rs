@@ -170,6 +170,13 @@ pub enum Error {
         /// Which files, and what differs.
         source: Arc<slotstream_core::ReadError>,
     },
+    /// The session's deadline passed. Its tokens stay, as with a cancellation.
+    #[error("the deadline has passed")]
+    #[non_exhaustive]
+    Deadline {
+        /// What was given up.
+        source: Box<Self>,
+    },
     /// A policy or forecaster panicked earlier and the engine could not be set right.
     #[error("the engine is unusable since a panic in an earlier pass; build a new one")]
     #[non_exhaustive]
@@ -217,6 +224,7 @@ impl Error {
             | Self::NoPrompt {}
             | Self::ForeignSnapshot { .. } => ErrorKind::User,
             Self::Changed { source, .. } | Self::CopiesDiffer { source, .. } => source.kind(),
+            Self::Deadline { .. } => ErrorKind::Cancelled,
             Self::Reader { .. } => ErrorKind::Transient,
             Self::Poisoned { .. } => ErrorKind::Bug,
         }

@@ -32,6 +32,8 @@ pub struct PlanRequest {
     pub threads: usize,
     /// Rows that a session can undo.
     pub rollback_rows: usize,
+    /// Most checkpoints of a session.
+    pub checkpoints: Option<usize>,
     /// Most rows whose logits are alive at once.
     pub logit_rows: usize,
     /// Rows of the n-gram cache.
@@ -65,6 +67,7 @@ impl PlanRequest {
             lanes: 8,
             threads: cores,
             rollback_rows: 0,
+            checkpoints: None,
             logit_rows: 1,
             ngram_cache_rows: 16_384,
             machine,
@@ -114,7 +117,7 @@ pub struct PlanRow {
 #[non_exhaustive]
 pub struct MemoryPlan {
     /// The rows, zero ones too: pool, fixed, prefill workspace, sweep staging, draft head,
-    /// lookahead, retained state, margin.
+    /// lookahead, retained state, checkpoints, margin.
     pub rows: Vec<PlanRow>,
     /// Slots of the pool.
     pub slots: usize,
@@ -130,6 +133,8 @@ pub struct MemoryPlan {
     pub context: usize,
     /// Most rows of a prefill pass.
     pub chunk: usize,
+    /// Most checkpoints of a session.
+    pub checkpoints: usize,
     /// What the plan had to fit in; `None` where a number of slots was asked for.
     pub budget: Option<Budget>,
 }
@@ -140,7 +145,7 @@ impl MemoryPlan {
     /// Where the budget is a number of bytes, it gets as many slots as fit beside a context of
     /// 4,096 tokens and passes of 512 rows, or a longer context where its state takes no more than
     /// a tenth of what it and the pool have together; where not even the smallest lawful pool fits,
-    /// shorter passes, and then a shorter context. What was asked for is never changed.
+    /// no checkpoints, then shorter passes, and then a shorter context. What was asked for is never changed.
     ///
     /// # Errors
     /// [`Error::Budget`] with the arithmetic when the smallest lawful pool does not fit,
@@ -176,6 +181,7 @@ impl MemoryPlan {
             layers: geometry.layers(),
             context: sizes.context,
             chunk: sizes.chunk,
+            checkpoints: sizes.checkpoints,
             budget: None,
         }
     }

@@ -205,14 +205,29 @@ impl Session {
         Ok(TextIter { tokens, decoder, stops, flushed: false })
     }
 
-    /// Tokenizes a prompt and runs it; the session's cancel token ends both.
+    /// Tokenizes a prompt and runs it; the session's cancel token and deadline end both.
     ///
     /// # Errors
     /// [`Error::NoTokenizer`], [`Error::Text`], and as [`Session::prefill`].
     pub fn prefill_text(&mut self, prompt: &str) -> Result<(), Error> {
-        let tokenizer = self.engine().tokenizer()?;
-        let tokens = tokenizer.encode_cancellable(prompt, true, self.cancel_token())?;
+        let tokens = self.encode(prompt)?;
         self.prefill(&tokens)
+    }
+
+    /// Tokenizes a text and makes it the whole sequence, running what is new of it; gives how many
+    /// tokens did not run again.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`], [`Error::Text`], and as [`Session::prompt`].
+    pub fn prompt_text(&mut self, prompt: &str) -> Result<usize, Error> {
+        let tokens = self.encode(prompt)?;
+        self.prompt(&tokens)
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let tokenizer = self.engine().tokenizer()?;
+        let tokens = tokenizer.encode_cancellable(text, true, &self.cancel_token());
+        tokens.map_err(|error| self.ended(error))
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Generated {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     prompt_tokens: usize,
+    /// Of the prompt, those that did not run because a session that was loaded had seen them.
+    reused_tokens: u64,
     tokens: Vec<u32>,
     text: Option<String>,
     finish_reason: String,
@@ -59,6 +61,7 @@ impl Report {
         let (total, decode) = (metrics.total(), metrics.decode);
         Self {
             prompt_tokens,
+            reused_tokens: metrics.reused,
             tokens: session.generated().to_vec(),
             text: generated.text.clone(),
             finish_reason: finish_name(generated),
@@ -119,6 +122,7 @@ impl Report {
 fn finish_name(generated: &Generated) -> String {
     match &generated.finish {
         FinishReason::Cancelled => "cancelled",
+        FinishReason::Deadline => "deadline",
         FinishReason::Eos(_) => "eos",
         FinishReason::Stop(_) => "stop",
         FinishReason::Length => "length",

@@ -16,6 +16,11 @@ const SHORTER_CONTEXTS: [usize; 2] = [2048, 1024];
 const DEFAULT_CHUNK: usize = 512;
 /// Smaller ones, for machines in which that does not fit.
 const SMALLER_CHUNKS: [usize; 3] = [256, 128, 64];
+/// Checkpoints of a session when nothing else is asked for: where the last prompt ended, and the one
+/// before it.
+const DEFAULT_CHECKPOINTS: usize = 2;
+/// Without any, for machines in which those do not fit.
+const FEWER_CHECKPOINTS: [usize; 1] = [0];
 /// A longer context is taken while its state is at most one part in so many of what it shares
 /// with the pool.
 const CONTEXT_SHARE: u64 = 10;
@@ -53,11 +58,13 @@ pub(super) fn slots(checkpoint: &Checkpoint, sizing: Sizing) -> Result<usize, Er
 pub(super) fn usual(checkpoint: &Checkpoint, request: &PlanRequest) -> Sizes {
     let longest = checkpoint.config().max_position_embeddings;
     let context = request.context.unwrap_or(DEFAULT_CONTEXT).min(longest);
-    Sizes { context, chunk: request.chunk.unwrap_or(DEFAULT_CHUNK).min(context) }
+    let chunk = request.chunk.unwrap_or(DEFAULT_CHUNK).min(context);
+    Sizes { context, chunk, checkpoints: request.checkpoints.unwrap_or(DEFAULT_CHECKPOINTS) }
 }
 
 /// The plan with the most slots that fits into `budget`: at the usual sizes, or at the first
-/// smaller ones at which the smallest lawful pool fits, a smaller chunk before a shorter context.
+/// smaller ones at which the smallest lawful pool fits, no checkpoints before a smaller chunk, and
+/// that before a shorter context.
 pub(super) fn within(
     checkpoint: &Checkpoint,
     request: &PlanRequest,
@@ -71,16 +78,19 @@ pub(super) fn within(
     let mut last = None;
     for context in or_one(request.context, &SHORTER_CONTEXTS, usual.context) {
         for chunk in or_one(request.chunk, &SMALLER_CHUNKS, usual.chunk.min(context)) {
-            let plan = MemoryPlan::without_pool(checkpoint, request, Sizes { context, chunk });
-            match slots_within(&plan, budget.bytes) {
-                Some(slots) => {
-                    let mut plan = longer(checkpoint, request, &budget, plan);
-                    let slots = slots_within(&plan, budget.bytes).unwrap_or(slots);
-                    plan.set_pool(slots);
-                    plan.budget = Some(budget);
-                    return Ok(plan);
+            for checkpoints in or_one(request.checkpoints, &FEWER_CHECKPOINTS, usual.checkpoints) {
+                let sizes = Sizes { context, chunk, checkpoints };
+                let plan = MemoryPlan::without_pool(checkpoint, request, sizes);
+                match slots_within(&plan, budget.bytes) {
+                    Some(slots) => {
+                        let mut plan = longer(checkpoint, request, &budget, plan);
+                        let slots = slots_within(&plan, budget.bytes).unwrap_or(slots);
+                        plan.set_pool(slots);
+                        plan.budget = Some(budget);
+                        return Ok(plan);
+                    }
+                    None => last = Some(plan),
                 }
-                None => last = Some(plan),
             }
         }
     }
@@ -120,7 +130,7 @@ fn longer(
         if state(context) > shared / CONTEXT_SHARE {
             break;
         }
-        let sizes = Sizes { context, chunk: plan.chunk };
+        let sizes = Sizes { context, chunk: plan.chunk, checkpoints: plan.checkpoints };
         let next = MemoryPlan::without_pool(checkpoint, request, sizes);
         if slots_within(&next, budget.bytes).is_none() {
             break;

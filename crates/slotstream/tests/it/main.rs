@@ -11,6 +11,8 @@ mod plan;
 #[cfg(feature = "text")]
 mod real_tokenizer;
 mod refusals;
+#[cfg(feature = "text")]
+mod reuse;
 mod rig;
 mod sessions;
 mod sweep;

@@ -22,6 +22,7 @@ fn rows_are_all_there_and_add_up() {
         "draft head",
         "lookahead",
         "retained state",
+        "checkpoints",
         "margin",
     ];
     assert_eq!(names, expected);
