@@ -662,6 +662,7 @@ impl EngineBuilder {
             #[cfg(feature = "text")]
             text,
             reader,
+            identity: OnceLock::new(),
             changed: OnceLock::new(),
             forget: Mutex::default(),
             runtime: FairMutex::new(runtime),

@@ -19,6 +19,7 @@ use crate::builder::EngineBuilder;
 use crate::metrics::Reading;
 use crate::mirrors::Mirror;
 use crate::retained::Retained;
+use crate::session_file::SessionIdentity;
 use crate::{Error, MemoryPlan, MirrorShare, Session, SessionOptions};
 
 /// A loaded model. Cheap to clone; clones share everything. Any number of sessions may be alive;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     #[cfg(feature = "text")]
     pub(crate) text: crate::text_parts::TextParts,
     pub(crate) reader: Arc<dyn RecordReader>,
+    /// What session files are bound to, once it was asked for.
+    pub(crate) identity: OnceLock<SessionIdentity>,
     /// Set once a file of the model is found changed; no pass runs after that.
     pub(crate) changed: OnceLock<Arc<ReadError>>,
     /// Sessions whose past the forecaster is to forget before the next pass.

@@ -136,6 +136,9 @@ pub enum Error {
         /// The snapshot's.
         found: String,
     },
+    /// A session's file is damaged or of something else, or could not be written.
+    #[error(transparent)]
+    SessionFile(Box<crate::session_file::SessionFileError>),
     /// Text was asked for and the model has no tokenizer.
     #[cfg(feature = "text")]
     #[error("{} is missing; use token ids, or put the tokenizer beside the model", path.display())]
@@ -209,6 +212,7 @@ impl Error {
             Self::Ngram(e) => e.kind(),
             Self::Model(e) => e.kind(),
             Self::Sampling(e) => e.kind(),
+            Self::SessionFile(e) => e.kind(),
             #[cfg(feature = "text")]
             Self::Text(e) => e.kind(),
             #[cfg(feature = "text")]
@@ -253,6 +257,7 @@ from!(
     Model(slotstream_qwen::QwenError),
     Kernels(slotstream_kernels::CpuError),
     Sampling(crate::sampling::SamplingError),
+    SessionFile(crate::session_file::SessionFileError),
 );
 
 #[cfg(feature = "text")]

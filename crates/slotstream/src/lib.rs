@@ -53,6 +53,7 @@ mod plan;
 mod retained;
 pub mod sampling;
 mod session;
+pub mod session_file;
 mod sidecar;
 #[cfg(feature = "text")]
 pub mod text;

@@ -1,6 +1,7 @@
 //! One sequence: tokens, state, sampler.
 
 mod ids;
+mod kept;
 mod marks;
 mod moments;
 mod reuse;

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use slotstream_checkpoint::container::Digest;
+
 use crate::sampling::{GenerationDefaults, SamplingParams};
 use crate::session::FinishReason;
 use crate::text::{
@@ -47,6 +49,15 @@ impl TextParts {
     #[must_use]
     pub const fn chat_template(&self) -> Option<&ChatTemplate> {
         self.template.as_ref()
+    }
+
+    /// Digests of tokenizer and template; zero for what is not there.
+    pub(crate) fn digests(&self) -> [Digest; 2] {
+        let none = Digest::new([0; 32]);
+        [
+            self.tokenizer.as_ref().map_or(none, |tokenizer| Digest::new(*tokenizer.digest())),
+            self.template.as_ref().map_or(none, |template| Digest::new(*template.digest())),
+        ]
     }
 
     /// Renders a conversation with the template: the text that

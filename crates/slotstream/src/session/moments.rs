@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Makes good what a pass that failed has lost, so that the state may be copied.
-    pub(super) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
         if self.state.is_dirty() { self.catch_up(&mut |_, _| {}) } else { Ok(()) }
     }
 }

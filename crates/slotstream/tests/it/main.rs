@@ -14,6 +14,8 @@ mod refusals;
 #[cfg(feature = "text")]
 mod reuse;
 mod rig;
+#[cfg(feature = "text")]
+mod session_file;
 mod sessions;
 mod sweep;
 #[cfg(feature = "text")]

@@ -1,0 +1,66 @@
+//! A session as it is kept in a file.
+
+use std::io::Write;
+
+use slotstream_checkpoint::TextConfig;
+use slotstream_qwen::State;
+
+use super::Session;
+use crate::Error;
+use crate::retained::Held;
+use crate::sampling::Sampler;
+use crate::session_file::sections::Sections;
+use crate::session_file::{SessionHeader, SessionIdentity};
+
+impl Session {
+    /// The header of a file of this session; its state may not be dirty.
+    pub(crate) fn header(&self, identity: SessionIdentity) -> SessionHeader {
+        let mut header = SessionHeader {
+            identity,
+            file_len: 0,
+            tokens: self.tokens.len(),
+            position: self.state.position() as usize,
+            prompt_end: self.prompt_end,
+            logits: self.kept_logits().len(),
+            sampling: *self.sampler.params(),
+            draws: self.sampler.draws(),
+        };
+        header.file_len = header.planned_len(self.engine.0.model.config());
+        header
+    }
+
+    /// Logits after the last token that the state has seen, where they are known.
+    fn kept_logits(&self) -> &[f32] {
+        let known = self.logits_at > 0 && self.logits_at == self.state.position() as usize;
+        if known { &self.logits } else { &[] }
+    }
+
+    /// Writes the sections behind the header.
+    pub(crate) fn write(
+        &self,
+        sections: &mut Sections<'_, impl Write>,
+        config: &TextConfig,
+    ) -> Result<(), Error> {
+        sections.write_whole(&self.tokens)?;
+        sections.write_whole(self.kept_logits())?;
+        self.state
+            .export(config, |part, values| Ok::<(), Error>(sections.write_block(part, values)?))
+    }
+
+    /// Makes a new session the one that was kept.
+    pub(crate) fn put(
+        &mut self,
+        (state, held): (State, Held),
+        (tokens, prompt_end): (Vec<u32>, usize),
+        logits: Vec<f32>,
+        sampler: Sampler,
+    ) {
+        self.logits_at = if logits.is_empty() { 0 } else { state.position() as usize };
+        self.logits = logits;
+        self.tokens = tokens;
+        self.prompt_end = prompt_end;
+        self.state = state;
+        self.held = held;
+        self.sampler = sampler;
+    }
+}
