@@ -137,7 +137,7 @@ impl Engine {
     /// [`Error::Sampling`] for illegal sampling parameters, [`Error::State`] when the sessions that
     /// are alive have taken what was planned for their state.
     pub fn session(&self, options: SessionOptions) -> Result<Session, Error> {
-        Session::new(self.clone(), self.next_session(), options)
+        Session::new(self.clone(), options)
     }
 
     /// The number of the next session.

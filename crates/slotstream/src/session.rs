@@ -84,30 +84,32 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(
-        engine: Engine,
-        id: SessionId,
-        options: SessionOptions,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(engine: Engine, options: SessionOptions) -> Result<Self, Error> {
+        let sampler = Sampler::new(options.sampling)?;
         let held = Held::of(&engine.0, 0)?;
         let state = engine.0.model.new_state(engine.0.context, engine.0.rollback_rows)?;
-        Ok(Self {
+        Ok(Self { cancel: options.cancel, ..Self::of_parts(engine, (state, held), sampler) })
+    }
+
+    /// A session without a token, in this state.
+    fn of_parts(engine: Engine, (state, held): (State, Held), sampler: Sampler) -> Self {
+        Self {
+            id: engine.next_session(),
             marks: Marks::new(engine.0.plan.checkpoints),
             engine,
-            id,
             state,
             held,
             tokens: Vec::new(),
             prompt_end: 0,
             logits: Vec::new(),
             logits_at: 0,
-            sampler: Sampler::new(options.sampling)?,
-            cancel: options.cancel,
+            sampler,
+            cancel: CancelToken::new(),
             deadline: None,
             metrics: Metrics::default(),
             first_prefill: None,
             last_token: None,
-        })
+        }
     }
 
     /// What ends this session's work early: its token and its deadline.

@@ -6,11 +6,11 @@ use slotstream_checkpoint::TextConfig;
 use slotstream_qwen::State;
 
 use super::Session;
-use crate::Error;
 use crate::retained::Held;
 use crate::sampling::Sampler;
 use crate::session_file::sections::Sections;
 use crate::session_file::{SessionHeader, SessionIdentity};
+use crate::{Engine, Error};
 
 impl Session {
     /// The header of a file of this session; its state may not be dirty.
@@ -47,20 +47,20 @@ impl Session {
             .export(config, |part, values| Ok::<(), Error>(sections.write_block(part, values)?))
     }
 
-    /// Makes a new session the one that was kept.
-    pub(crate) fn put(
-        &mut self,
+    /// A session that was kept.
+    pub(crate) fn kept(
+        engine: Engine,
         (state, held): (State, Held),
         (tokens, prompt_end): (Vec<u32>, usize),
         logits: Vec<f32>,
         sampler: Sampler,
-    ) {
-        self.logits_at = if logits.is_empty() { 0 } else { state.position() as usize };
-        self.logits = logits;
-        self.tokens = tokens;
-        self.prompt_end = prompt_end;
-        self.state = state;
-        self.held = held;
-        self.sampler = sampler;
+    ) -> Self {
+        let logits_at = if logits.is_empty() { 0 } else { state.position() as usize };
+        let mut session = Self::of_parts(engine, (state, held), sampler);
+        session.logits_at = logits_at;
+        session.logits = logits;
+        session.tokens = tokens;
+        session.prompt_end = prompt_end;
+        session
     }
 }

@@ -74,13 +74,19 @@ impl Marks {
         self.marks.len()
     }
 
-    /// Notes the end of a prompt at a checkpoint that is there already. Says whether it is.
-    pub(super) fn has(&mut self, position: usize, turn: bool) -> bool {
-        let found = self.marks.iter_mut().find(|mark| mark.position() == position);
-        found.is_some_and(|mark| {
-            mark.turn |= turn;
-            true
-        })
+    /// Whether there is one already, with logits where those are known; notes that a prompt ended
+    /// there. One that is worth less than a new one is dropped.
+    pub(super) fn has(&mut self, position: usize, turn: bool, logits: bool) -> bool {
+        let Some(at) = self.marks.iter().position(|mark| mark.position() == position) else {
+            return false;
+        };
+        let mark = &mut self.marks[at];
+        mark.turn |= turn;
+        let good = !logits || !mark.logits().is_empty();
+        if !good {
+            self.marks.remove(at);
+        }
+        good
     }
 
     /// Gives up one, so that another of this kind has room behind all. `false`: there is none to
@@ -97,8 +103,9 @@ impl Marks {
     }
 
     /// Which one is missed least: of those that no prompt ended at, else of all but the newest two
-    /// ends of prompts, the one between whose neighbours there is the least to run again, measured
-    /// by how far back they lie.
+    /// ends of prompts. Without it a prompt that parts from the tokens behind it, before the next
+    /// one, has all tokens since the one before it to run again; that it parts at a place is the
+    /// less likely, the farther that lies from the end.
     fn victim(&self, turn: bool, end: usize) -> Option<usize> {
         let between = self.marks.iter().enumerate().filter(|(_, mark)| !mark.turn);
         let mut candidates: Vec<usize> = between.map(|(at, _)| at).collect();
@@ -108,9 +115,10 @@ impl Marks {
         }
         let position = |at: usize| self.marks.get(at).map_or(end, Mark::position);
         let missed = |at: &usize| {
-            let before = at.checked_sub(1).map_or(0, position);
-            let again = position(at + 1).saturating_sub(before);
-            again as f64 / end.saturating_sub(before).max(1) as f64
+            let again = position(*at) - at.checked_sub(1).map_or(0, position);
+            let from_end = |position: usize| (end.saturating_sub(position) + 1) as f64;
+            let parts_there = (from_end(position(*at)) / from_end(position(at + 1))).ln();
+            again as f64 * parts_there
         };
         candidates.into_iter().min_by(|a, b| missed(a).total_cmp(&missed(b)))
     }

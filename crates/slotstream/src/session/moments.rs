@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use slotstream_core::{CancelToken, SessionId};
+use slotstream_core::SessionId;
 use slotstream_qwen::State;
 
 use super::Session;
+use crate::Error;
 use crate::retained::Held;
 use crate::sampling::Sampler;
-use crate::{Error, Metrics};
 
 /// A moment of a session to come back to. It holds a state, counted among those of all sessions.
 #[derive(Clone, Debug)]
@@ -99,23 +99,14 @@ impl Session {
     pub fn fork(&mut self) -> Result<Self, Error> {
         self.settle()?;
         let held = Held::of(&self.engine.0, self.state.position() as usize)?;
-        Ok(Self {
-            engine: self.engine.clone(),
-            id: self.engine.next_session(),
-            state: self.state.snapshot()?,
-            held,
-            tokens: self.tokens.clone(),
-            prompt_end: self.prompt_end,
-            logits: self.logits.clone(),
-            logits_at: self.logits_at,
-            sampler: self.sampler.clone(),
-            cancel: CancelToken::new(),
-            deadline: None,
-            marks: self.marks.clone(),
-            metrics: Metrics::default(),
-            first_prefill: None,
-            last_token: None,
-        })
+        let state = self.state.snapshot()?;
+        let mut fork = Self::of_parts(self.engine.clone(), (state, held), self.sampler.clone());
+        fork.tokens.clone_from(&self.tokens);
+        fork.prompt_end = self.prompt_end;
+        fork.logits.clone_from(&self.logits);
+        fork.logits_at = self.logits_at;
+        fork.marks.clone_from(&self.marks);
+        Ok(fork)
     }
 
     /// Makes good what a pass that failed has lost, so that the state may be copied.

@@ -134,13 +134,13 @@ impl Session {
         if !turn && position / every <= self.marks.last() / every {
             return;
         }
-        if self.marks.has(position, turn) || !self.marks.make_room(turn, position) {
+        let known = self.logits_at == position;
+        if self.marks.has(position, turn, known) || !self.marks.make_room(turn, position) {
             return;
         }
         let Some(kept) = Kept::one(&self.engine.0) else { return };
         match self.state.checkpoint() {
             Ok(state) => {
-                let known = self.logits_at == position;
                 let logits = if known { self.logits.clone() } else { Vec::new() };
                 self.marks.push(Mark::new(state, logits, turn, kept));
             }

@@ -23,7 +23,7 @@ pub use header::{SESSION_VERSION, SessionHeader, SessionIdentity};
 
 use crate::retained::Held;
 use crate::sampling::Sampler;
-use crate::{Engine, Error, Session, SessionOptions};
+use crate::{Engine, Error, Session};
 use sections::{Section, Sections};
 
 /// Bytes of a buffer of a file that is read or written.
@@ -142,9 +142,8 @@ impl Engine {
             })?;
         let sampler = Sampler::resumed(header.sampling, header.draws)?;
         let sampler = sampler.ok_or_else(|| header::no_stream(path))?;
-        let mut session = Session::new(self.clone(), self.next_session(), SessionOptions::new())?;
-        session.put((state, held), (tokens, header.prompt_end), logits, sampler);
-        Ok(session)
+        let tokens = (tokens, header.prompt_end);
+        Ok(Session::kept(self.clone(), (state, held), tokens, logits, sampler))
     }
 }
 

@@ -127,13 +127,14 @@ fn a_small_machine_gets_shorter_passes_before_a_shorter_context() {
     let published = Published::write();
     // A process that has nothing yet: a real one grows meanwhile.
     let machine = Machine::default();
-    let usual = published.builder().sizing(Sizing::PerLayer(14)).machine(machine).plan();
+    let published = || published.builder().checkpoints(0);
+    let usual = published().sizing(Sizing::PerLayer(14)).machine(machine).plan();
     let usual = usual.expect("asked for");
     assert_eq!((usual.slots, usual.context, usual.chunk), (48 * 14, 4096, 512));
     assert!((usual.experts_per_layer() - 14.0).abs() < 1e-9);
     // Room for the floor, and not for passes of 512 rows.
     let floor = usual.total_bytes() - (usual.slots - usual.floor_slots) as u64 * usual.slot_bytes;
-    let builder = |bytes| published.builder().sizing(Sizing::Memory(bytes)).machine(machine);
+    let builder = |bytes| published().sizing(Sizing::Memory(bytes)).machine(machine);
     let tight = builder(floor - (20 << 20)).plan().expect("with shorter passes");
     assert!(tight.chunk < 512 && tight.context == 4096, "{tight}");
     let asked = builder(floor - (20 << 20)).chunk(512).plan().expect("with a shorter context");

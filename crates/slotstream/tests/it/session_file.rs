@@ -287,8 +287,11 @@ fn every_length_is_refused_but_its_own() {
     assert!(matches!(refused(&engine, &path), SessionFileError::Length { .. }));
 }
 
+/// What stands in a payload instead, and where.
+type Edits = Vec<(usize, Vec<u8>)>;
+
 /// Sets bytes of the payload and the checksum of the header right again.
-fn forge(bytes: &[u8], edits: &[(usize, Vec<u8>)]) -> Vec<u8> {
+fn forge(bytes: &[u8], edits: &Edits) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for (at, with) in edits {
         bytes[20 + at..][..with.len()].copy_from_slice(with);
@@ -315,11 +318,11 @@ fn crc32<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 fn fields_that_cannot_be_are_named_whatever_the_checksum_says() {
     let (engine, _folder, path) = small();
     let whole = fs::read(&path).expect("is there");
-    assert_eq!(forge(&whole, &[]), whole, "the checksum is that of the format");
+    assert_eq!(forge(&whole, &Edits::new()), whole, "the checksum is that of the format");
     let number = |at, value: u64| vec![(at, value.to_le_bytes().to_vec())];
     let float = |at, value: f32| vec![(at, value.to_le_bytes().to_vec())];
     let huge = u64::MAX;
-    let cases: Vec<(Vec<(usize, Vec<u8>)>, &str)> = vec![
+    let cases: Vec<(Edits, &str)> = vec![
         (number(128, 2), "norm form"),
         (number(136, 5), "bytes, expected 5"),
         (number(144, huge), "tokens"),
