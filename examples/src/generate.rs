@@ -10,7 +10,8 @@ mod report;
 use std::ffi::OsString;
 
 use slotstream::core::ErrorKind;
-use slotstream::{Error, FinishReason, Session, SessionOptions, TextOptions};
+use slotstream::sampling::SamplingParams;
+use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
 
 use crate::console::parse;
 use crate::prompt::{Prompt, Room};
@@ -37,7 +38,10 @@ pub fn run(
     let sampling = arguments.sampling();
     sampling.validate().map_err(Error::from)?;
     let built_in = || Prompt::Text { text: BUILT_IN_PROMPT.to_owned(), chat: false };
-    let prompt = arguments.prompt.read()?.unwrap_or_else(built_in);
+    let prompt = match arguments.prompt.read()? {
+        None if arguments.load_session.is_none() => Some(built_in()),
+        given => given,
+    };
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
@@ -46,10 +50,13 @@ pub fn run(
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;
-    let tokens = prompt.tokens(engine.text(), &console.cancel)?;
+    let mut session = begin(&engine, &arguments, sampling)?;
+    session.set_cancel(console.cancel.clone());
+    let tokens = match prompt {
+        Some(prompt) => prompt.tokens(engine.text(), &console.cancel)?,
+        None => session.tokens().to_vec(),
+    };
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
-    let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
-    let mut session = engine.session(options)?;
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
@@ -57,6 +64,9 @@ pub fn run(
     // Whatever has ended the generation, Ctrl-C as well: the recording is whole up to there.
     let recorded = recorder.finish(&engine);
     let generated = generated?;
+    if let (Some(path), None) = (&arguments.save_session, &generated.error) {
+        session.save(path)?;
+    }
     let shadows = watchers.figures()?;
     let report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
     if arguments.json() {
@@ -72,6 +82,22 @@ pub fn run(
     }
 }
 
+/// A new session, or the one that was kept.
+fn begin(
+    engine: &Engine,
+    arguments: &Arguments,
+    sampling: SamplingParams,
+) -> Result<Session, Error> {
+    let Some(path) = &arguments.load_session else {
+        return engine.session(SessionOptions::new().with_sampling(sampling));
+    };
+    let mut session = engine.load_session(path)?;
+    if sampling != SamplingParams::GREEDY {
+        session.set_sampling(sampling)?;
+    }
+    Ok(session)
+}
+
 /// Runs the prompt and generates, writing each piece at once. An error of a pass is part of the
 /// result: the figures so far are still worth showing.
 fn generate(
@@ -81,7 +107,7 @@ fn generate(
     console: &mut Console<'_>,
 ) -> Result<Generated, Failure> {
     let bar = console.bar(prompt.len() as u64, "prompt", false);
-    let result = session.prefill_with(prompt, |done, _| bar.set_position(done as u64));
+    let result = session.prompt_with(prompt, |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
     if let Err(error) = result {
         return match error.kind() {

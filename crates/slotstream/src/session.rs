@@ -78,6 +78,8 @@ pub struct Session {
     cancel: CancelToken,
     deadline: Option<Instant>,
     marks: Marks,
+    /// Whatever the caller wants to keep with the session.
+    note: Vec<u8>,
     metrics: Metrics,
     first_prefill: Option<Instant>,
     last_token: Option<Instant>,
@@ -88,7 +90,9 @@ impl Session {
         let sampler = Sampler::new(options.sampling)?;
         let held = Held::of(&engine.0, 0)?;
         let state = engine.0.model.new_state(engine.0.context, engine.0.rollback_rows)?;
-        Ok(Self { cancel: options.cancel, ..Self::of_parts(engine, (state, held), sampler) })
+        let mut session = Self::of_parts(engine, (state, held), sampler);
+        session.cancel = options.cancel;
+        Ok(session)
     }
 
     /// A session without a token, in this state.
@@ -96,6 +100,7 @@ impl Session {
         Self {
             id: engine.next_session(),
             marks: Marks::new(engine.0.plan.checkpoints),
+            note: Vec::new(),
             engine,
             state,
             held,
@@ -338,6 +343,27 @@ impl Session {
     #[must_use]
     pub fn logits(&self) -> &[f32] {
         if self.logits_at > 0 && self.logits_at == self.tokens.len() { &self.logits } else { &[] }
+    }
+
+    /// What was given to [`set_note`](Self::set_note); empty at first.
+    #[must_use]
+    pub fn note(&self) -> &[u8] {
+        &self.note
+    }
+
+    /// Keeps some bytes of yours with the session, such as the messages that its tokens were made of:
+    /// they go with it into a file and into forks. Means nothing here.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for more than 16 MiB.
+    pub fn set_note(&mut self, note: impl Into<Vec<u8>>) -> Result<(), Error> {
+        let note = note.into();
+        if note.len() > crate::session_file::MOST_NOTE {
+            let (option, value) = ("note", format!("{} bytes", note.len()));
+            return Err(Error::Option { option, value, expected: "at most 16 MiB" });
+        }
+        self.note = note;
+        Ok(())
     }
 
     /// What was counted.

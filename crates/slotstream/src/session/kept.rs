@@ -24,6 +24,7 @@ impl Session {
             logits: self.kept_logits().len(),
             sampling: *self.sampler.params(),
             draws: self.sampler.draws(),
+            note: self.note.len(),
         };
         header.file_len = header.planned_len(self.engine.0.model.config());
         header
@@ -43,6 +44,7 @@ impl Session {
     ) -> Result<(), Error> {
         sections.write_whole(&self.tokens)?;
         sections.write_whole(self.kept_logits())?;
+        sections.write_whole(&words(&self.note))?;
         self.state
             .export(config, |part, values| Ok::<(), Error>(sections.write_block(part, values)?))
     }
@@ -51,7 +53,7 @@ impl Session {
     pub(crate) fn kept(
         engine: Engine,
         (state, held): (State, Held),
-        (tokens, prompt_end): (Vec<u32>, usize),
+        (tokens, prompt_end, note): (Vec<u32>, usize, Vec<u8>),
         logits: Vec<f32>,
         sampler: Sampler,
     ) -> Self {
@@ -61,6 +63,17 @@ impl Session {
         session.logits = logits;
         session.tokens = tokens;
         session.prompt_end = prompt_end;
+        session.note = note;
         session
     }
+}
+
+/// Bytes as words, zeros behind them.
+fn words(bytes: &[u8]) -> Vec<u32> {
+    let word = |part: &[u8]| {
+        let mut word = [0; 4];
+        word[..part.len()].copy_from_slice(part);
+        u32::from_le_bytes(word)
+    };
+    bytes.chunks(4).map(word).collect()
 }

@@ -106,6 +106,7 @@ impl Session {
         fork.logits.clone_from(&self.logits);
         fork.logits_at = self.logits_at;
         fork.marks.clone_from(&self.marks);
+        fork.note.clone_from(&self.note);
         Ok(fork)
     }
 

@@ -7,7 +7,7 @@ use slotstream_checkpoint::container::Digest;
 use slotstream_checkpoint::{NormForm, TextConfig};
 use slotstream_qwen::{State, StatePart};
 
-use super::SessionFileError;
+use super::{MOST_NOTE, SessionFileError};
 use super::fields::Fields;
 use super::sections::Sections;
 use crate::sampling::SamplingParams;
@@ -19,7 +19,7 @@ pub(super) const MAGIC: [u8; 8] = *b"\x89SLSE\r\n\x1a";
 /// Magic, version, flags, length of the payload, checksum.
 const FIXED: usize = 20;
 /// The payload without the text at its end.
-const PAYLOAD: usize = 248;
+const PAYLOAD: usize = 256;
 /// Longest name of an arithmetic.
 const MOST_TEXT: usize = 256;
 
@@ -99,6 +99,8 @@ pub struct SessionHeader {
     pub sampling: SamplingParams,
     /// Where the stream of draws is.
     pub draws: [u64; 4],
+    /// Bytes of the note ([`Session::note`](crate::Session::note)).
+    pub note: usize,
 }
 
 /// The error of a stream of draws that is none.
@@ -124,7 +126,8 @@ impl SessionHeader {
             values => 4 * values + 4,
         };
         let parts: u64 = State::parts(config, self.position).iter().map(part).sum();
-        self.len() + 4 * (self.tokens + self.logits) as u64 + 8 + parts
+        let words = self.tokens + self.logits + self.note.div_ceil(4);
+        self.len() + 4 * words as u64 + 12 + parts
     }
 
     /// Whether a header of this identity can be written.
@@ -170,6 +173,7 @@ impl SessionHeader {
         for word in self.draws {
             payload.extend(word.to_le_bytes());
         }
+        payload.extend((self.note as u64).to_le_bytes());
         debug_assert_eq!(payload.len(), PAYLOAD);
         payload.extend(identity.arithmetic.as_bytes());
         let mut bytes = Vec::with_capacity(FIXED + payload.len());
@@ -187,7 +191,7 @@ impl SessionHeader {
     }
 
     /// Reads the header of a file of `file_len` bytes. Nothing in it is trusted before its checksum
-    /// was compared, and nothing is sized from it but its own payload of at most 504 bytes.
+    /// was compared, and nothing is sized from it but its own payload of at most 512 bytes.
     pub(super) fn read(
         sections: &mut Sections<'_, impl Read>,
         file_len: u64,
@@ -220,7 +224,7 @@ impl SessionHeader {
         let (flags, len, expected) = (fields.u16(), fields.u32() as usize, fields.u32());
         fields.expect("flags", flags == 0, "0", flags)?;
         let lens = PAYLOAD..=PAYLOAD + MOST_TEXT;
-        fields.expect("length of the header", lens.contains(&len), "248 to 504 bytes", len)?;
+        fields.expect("length of the header", lens.contains(&len), "256 to 512 bytes", len)?;
         if file_len < (FIXED + len) as u64 {
             return Err(too_short(FIXED + len));
         }
@@ -282,10 +286,12 @@ impl SessionHeader {
         if draws == [0; 4] {
             return Err(no_stream(fields.path()));
         }
+        let note = fields.count("note")?;
+        fields.expect("note", note <= MOST_NOTE, "at most 16 MiB", note)?;
         let arithmetic = fields.text("name of the arithmetic")?;
         let norms = if folded == 1 { NormForm::Folded } else { NormForm::Raw };
         let identity = SessionIdentity { config, weights, tokenizer, template, norms, arithmetic };
-        Ok(Self { identity, file_len, tokens, position, prompt_end, logits, sampling, draws })
+        Ok(Self { identity, file_len, tokens, position, prompt_end, logits, sampling, draws, note })
     }
 
     /// Whether the sections have the lengths that a model of this config gives them, in a context of

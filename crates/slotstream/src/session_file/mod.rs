@@ -26,6 +26,9 @@ use crate::sampling::Sampler;
 use crate::{Engine, Error, Session};
 use sections::{Section, Sections};
 
+/// Longest note of a session, in bytes.
+pub(crate) const MOST_NOTE: usize = 16 << 20;
+
 /// Bytes of a buffer of a file that is read or written.
 const BUFFER: usize = 256 << 10;
 
@@ -46,6 +49,7 @@ pub fn verify(
     let tokens = read_tokens(&mut sections, &header, config)?;
     let mut logits = vec![0.0; header.logits];
     sections.whole(Section::Logits, &mut logits)?;
+    read_note(&mut sections, &header)?;
     let mut values = Vec::new();
     for part in State::parts(config, header.position).iter().filter(|part| part.values() > 0) {
         let rows = (BUFFER / (4 * part.width)).max(1);
@@ -77,6 +81,17 @@ fn read_tokens(
             found: format!("{} at position {at}", tokens[at]),
         }),
     }
+}
+
+fn read_note(
+    sections: &mut Sections<'_, impl Read>,
+    header: &SessionHeader,
+) -> Result<Vec<u8>, SessionFileError> {
+    let mut words = vec![0_u32; header.note.div_ceil(4)];
+    sections.whole(Section::Note, &mut words)?;
+    let mut note: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    note.truncate(header.note);
+    Ok(note)
 }
 
 impl Engine {
@@ -135,6 +150,7 @@ impl Engine {
         let tokens = read_tokens(&mut sections, &header, config)?;
         let mut logits = vec![0.0; header.logits];
         sections.whole(Section::Logits, &mut logits)?;
+        let note = read_note(&mut sections, &header)?;
         let room = (self.0.context, self.0.rollback_rows);
         let state =
             self.0.model.import_state(room, &tokens[..header.position], |part, values| {
@@ -142,7 +158,7 @@ impl Engine {
             })?;
         let sampler = Sampler::resumed(header.sampling, header.draws)?;
         let sampler = sampler.ok_or_else(|| header::no_stream(path))?;
-        let tokens = (tokens, header.prompt_end);
+        let tokens = (tokens, header.prompt_end, note);
         Ok(Session::kept(self.clone(), (state, held), tokens, logits, sampler))
     }
 }

@@ -14,6 +14,7 @@ use super::{BUFFER, SessionFileError};
 pub(crate) enum Section {
     Tokens,
     Logits,
+    Note,
     Part(StatePart),
 }
 
@@ -22,6 +23,7 @@ impl fmt::Display for Section {
         match self {
             Self::Tokens => f.write_str("tokens"),
             Self::Logits => f.write_str("logits"),
+            Self::Note => f.write_str("bytes of the note"),
             Self::Part(part) => write!(f, "values of the {part}"),
         }
     }

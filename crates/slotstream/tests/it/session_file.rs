@@ -108,8 +108,11 @@ fn draws_and_unrun_tokens_are_kept() {
     own.prefill(&golden("p1.input_ids")).expect("runs");
     empty.prefill(&golden("p1.input_ids")).expect("runs");
     assert_eq!(some(&mut own, 5), some(&mut empty, 5));
+    own.set_note(b"of ours").expect("short");
+    assert!(matches!(own.set_note(vec![0; (16 << 20) + 1]), Err(Error::Option { .. })));
     own.save(&path).expect("writes");
     let mut loaded = engine.load_session(&path).expect("its own");
+    assert_eq!((loaded.note(), own.fork().expect("copies").note()), (&b"of ours"[..], own.note()));
     assert_eq!(some(&mut own, 10), some(&mut loaded, 10));
     loaded.set_sampling(SamplingParams::GREEDY).expect("legal");
     let tokens = loaded.tokens().to_vec();
@@ -238,7 +241,7 @@ impl Copied {
 fn every_flipped_bit_of_the_header_and_some_of_each_section_are_found() {
     let (engine, _folder, path) = small();
     let whole = fs::read(&path).expect("is there");
-    let header = 268 + "exact cpu 1".len();
+    let header = 276 + "exact cpu 1".len();
     // All of the header, each byte of tokens and logits' beginning, and then every 97th byte; the
     // last bytes are a checksum's.
     let tail = whole.len() - 5..whole.len();
@@ -340,9 +343,11 @@ fn fields_that_cannot_be_are_named_whatever_the_checksum_says() {
         (float(188, -1.0), "repetition_penalty"),
         (number(200, 1 << 32), "top-k"),
         (vec![(216, vec![0; 32])], "state of the draws"),
-        (vec![(248, vec![0xff])], "name of the arithmetic"),
-        (vec![(248, vec![b'\n'])], "name of the arithmetic"),
-        (vec![(248, vec![b'E'])], "another arithmetic"),
+        (number(248, 1 << 25), "note"),
+        (number(248, 3), "length of the file"),
+        (vec![(256, vec![0xff])], "name of the arithmetic"),
+        (vec![(256, vec![b'\n'])], "name of the arithmetic"),
+        (vec![(256, vec![b'E'])], "another arithmetic"),
         (vec![(0, vec![0; 32])], "another model, by its config"),
         (vec![(32, vec![0; 32])], "another model, by its weights"),
     ];
@@ -353,7 +358,7 @@ fn fields_that_cannot_be_are_named_whatever_the_checksum_says() {
     }
     // A token that the model does not know, with a lawful checksum.
     let mut bytes = whole.clone();
-    let at = 268 + "exact cpu 1".len();
+    let at = 276 + "exact cpu 1".len();
     bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
     let sum = crc32([&1_u32.to_le_bytes()[..], &bytes[at..at + 4 * 19]]);
     bytes[at + 4 * 19..][..4].copy_from_slice(&sum.to_le_bytes());
