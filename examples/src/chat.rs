@@ -284,7 +284,9 @@ impl<'a> Chat<'a> {
             }
             Some(FinishReason::Context) => {
                 let context = self.engine.context();
-                Some(format!("cut: all {context} tokens of the context are used; /reset begins anew"))
+                Some(format!(
+                    "cut: all {context} tokens of the context are used; /reset begins anew"
+                ))
             }
             _ => None,
         })

@@ -28,6 +28,7 @@ use crate::retained::Retained;
 use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
+use crate::turns::Turns;
 use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing};
 
 /// Opens the shards of a checkpoint: paths in, reader out.
@@ -665,6 +666,7 @@ impl EngineBuilder {
             identity: OnceLock::new(),
             changed: OnceLock::new(),
             forget: Mutex::default(),
+            turns: Turns::default(),
             runtime: FairMutex::new(runtime),
         }));
         // The dense weights were read before anybody looked.

@@ -9,7 +9,7 @@ use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
 use slotstream_core::{
-    PassId, ReadCounters, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId,
+    CancelToken, PassId, ReadCounters, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId,
 };
 use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_ngram::NgramStore;
@@ -20,6 +20,7 @@ use crate::metrics::Reading;
 use crate::mirrors::Mirror;
 use crate::retained::Retained;
 use crate::session_file::SessionIdentity;
+use crate::turns::{Turn, Turns};
 use crate::{Error, MemoryPlan, MirrorShare, Session, SessionOptions};
 
 /// A loaded model. Cheap to clone; clones share everything. Any number of sessions may be alive;
@@ -59,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) changed: OnceLock<Arc<ReadError>>,
     /// Sessions whose past the forecaster is to forget before the next pass.
     pub(crate) forget: Mutex<Vec<SessionId>>,
+    /// Who may run a pass.
+    pub(crate) turns: Turns,
     pub(crate) runtime: FairMutex<Runtime>,
 }
 
@@ -284,7 +287,12 @@ impl Engine {
         }
     }
 
-    /// Takes the turn of a pass. After a pass that ended by a panic the pool is emptied first, so
+    /// Waits for the turn of a pass, unless `cancel` is set first.
+    pub(crate) fn turn(&self, cancel: &CancelToken) -> Result<Turn<'_>, Error> {
+        self.0.turns.take(cancel).ok_or(Error::Cancelled { during: "while others had their turns" })
+    }
+
+    /// What a pass runs with; whoever has the turn takes it. After a pass that ended by a panic the pool is emptied first, so
     /// that nothing half-done is ever used.
     pub(crate) fn runtime(&self) -> Result<FairMutexGuard<'_, Runtime>, Error> {
         let mut runtime = self.0.runtime.lock();

@@ -173,6 +173,13 @@ pub enum Error {
         /// Which files, and what differs.
         source: Arc<slotstream_core::ReadError>,
     },
+    /// The work was cancelled before a pass began.
+    #[error("cancelled {during}")]
+    #[non_exhaustive]
+    Cancelled {
+        /// When.
+        during: &'static str,
+    },
     /// The session's deadline passed. Its tokens stay, as with a cancellation.
     #[error("the deadline has passed")]
     #[non_exhaustive]
@@ -228,7 +235,7 @@ impl Error {
             | Self::NoPrompt {}
             | Self::ForeignSnapshot { .. } => ErrorKind::User,
             Self::Changed { source, .. } | Self::CopiesDiffer { source, .. } => source.kind(),
-            Self::Deadline { .. } => ErrorKind::Cancelled,
+            Self::Cancelled { .. } | Self::Deadline { .. } => ErrorKind::Cancelled,
             Self::Reader { .. } => ErrorKind::Transient,
             Self::Poisoned { .. } => ErrorKind::Bug,
         }

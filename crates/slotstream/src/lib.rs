@@ -59,6 +59,7 @@ mod sidecar;
 pub mod text;
 #[cfg(feature = "text")]
 mod text_parts;
+mod turns;
 
 pub use candle_core as candle;
 pub use slotstream_cache as cache;

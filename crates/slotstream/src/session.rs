@@ -257,6 +257,7 @@ impl Session {
         let decode = end - start == 1 && start >= self.prompt_end;
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
         let cancel = self.cancel_token();
+        let _turn = self.engine.turn(&cancel).map_err(|error| self.ended(error))?;
         let mut runtime = self.engine.runtime()?;
         runtime.set_busy(true);
         let begun = Instant::now();

@@ -99,7 +99,10 @@ impl Report {
         let (read, issued) = (show_size(self.bytes_read), show_size(self.bytes_issued));
         let wait = percent(self.io_wait_share);
         let mut rows = vec![
-            ("prompt", format!("{} tokens, {} of them known", self.prompt_tokens, self.reused_tokens)),
+            (
+                "prompt",
+                format!("{} tokens, {} of them known", self.prompt_tokens, self.reused_tokens),
+            ),
             ("generated", format!("{} tokens, ended by {}", self.tokens.len(), self.finish_reason)),
             ("first token", seconds(self.metrics.time_to_first_token)),
             ("prefill", rate(self.prefill_tok_s, "tok/s")),

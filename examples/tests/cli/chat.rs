@@ -57,9 +57,15 @@ fn a_message_that_does_not_fit_is_told_and_left_out() {
 #[test]
 fn a_message_that_never_fits_is_told_apart_from_a_full_conversation() {
     let long = "word ".repeat(200);
-    let text = talk(&["--context", "64"], &format!("{long}\nHi there\nHi again\nOnce more\n"));
+    let text = talk(
+        &["--context", "64"],
+        &format!("{long}\nHi there\nHi again\nOnce more\nAnd more\nAnd more\n"),
+    );
     let said = parts(&text);
-    assert!(said[0].contains("this message alone takes 2") && said[0].contains("--context"), "{text}");
+    assert!(
+        said[0].contains("this message alone takes 2") && said[0].contains("--context"),
+        "{text}"
+    );
     assert!(said[1..].iter().any(|s| s.contains("the conversation takes") && s.contains("/reset")));
     let text = talk(&["--context", "1024", "--max-tokens", "3"], &format!("{}\n", long.repeat(10)));
     assert!(parts(&text)[0].contains("the model reads"), "{text}");
@@ -69,8 +75,8 @@ fn a_message_that_never_fits_is_told_apart_from_a_full_conversation() {
 fn an_answer_that_is_cut_says_so() {
     let text = talk(&[], "What is a vector?\n");
     assert!(text.contains("(cut after 8 tokens: --max-tokens"), "{text}");
-    let text = talk(&["--context", "24"], "What is a vector?\n");
-    assert!(text.contains("all 24 tokens of the context are used"), "{text}");
+    let text = talk(&["--context", "20"], "What is a vector?\n");
+    assert!(text.contains("all 20 tokens of the context are used"), "{text}");
 }
 
 #[test]
@@ -106,11 +112,8 @@ fn a_conversation_is_kept_in_a_file() {
     std::fs::write(folder.path().join("other"), b"of somebody").expect("writes");
     let other = folder.path().join("other");
     let nowhere = folder.path().join("no/where");
-    let lines = format!(
-        "{first}\n/load {}\n/load\n/save {}\n{second}\n",
-        utf8(&other),
-        utf8(&nowhere)
-    );
+    let lines =
+        format!("{first}\n/load {}\n/load\n/save {}\n{second}\n", utf8(&other), utf8(&nowhere));
     let text = talk(&[], &lines);
     let told = parts(&text);
     assert!(told[1].contains("no session's file"), "{text}");

@@ -19,6 +19,7 @@
 mod container;
 pub mod corpus;
 pub mod driver;
+mod session;
 mod targets;
 mod trace;
 mod watch;

@@ -79,6 +79,11 @@ proptest! {
     }
 
     #[test]
+    fn sessions(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("session", picks, &edits)?;
+    }
+
+    #[test]
     fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("trace", picks, &edits)?;
     }

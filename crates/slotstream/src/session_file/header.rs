@@ -7,9 +7,9 @@ use slotstream_checkpoint::container::Digest;
 use slotstream_checkpoint::{NormForm, TextConfig};
 use slotstream_qwen::{State, StatePart};
 
-use super::{MOST_NOTE, SessionFileError};
 use super::fields::Fields;
 use super::sections::Sections;
+use super::{MOST_NOTE, SessionFileError};
 use crate::sampling::SamplingParams;
 
 /// The version of session files that this build writes and reads.

@@ -1,10 +1,11 @@
 //! What is known of a prompt already: reuse, forks, and their figures.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use slotstream::core::{CancelToken, LayerIdx};
+use slotstream::core::{CancelToken, EventSink, LayerIdx, Routing, Step};
 use slotstream::machine::Machine;
 use slotstream::sampling::SamplingParams;
 use slotstream::{Engine, EngineBuilder, Error, FinishReason, Session, SessionOptions, Sizing};
@@ -236,6 +237,7 @@ fn checkpoints_are_bounded_and_thinned() {
     };
     let mut fork = session.fork().expect("copies");
     assert!(ask(&mut fork, 99) >= 80, "a recent one is kept");
+    drop(fork);
     let mut fork = session.fork().expect("copies");
     assert!(ask(&mut fork, 60) > 0, "an old one is kept, too");
     drop(fork);
@@ -305,6 +307,47 @@ fn a_deadline_ends_a_prompt_and_a_generation() {
     token.cancel();
     let error = session.next().and_then(|_| session.next()).expect_err("cancelled");
     assert_eq!(FinishReason::of(&error), FinishReason::Cancelled);
+}
+
+/// Lets the first pass wait until it is let go.
+#[derive(Debug)]
+struct Gate(Option<(Sender<()>, Receiver<()>)>);
+
+impl EventSink for Gate {
+    fn on_step(&mut self, _step: &Step<'_>) {
+        if let Some((reached, go)) = self.0.take() {
+            reached.send(()).expect("the test waits");
+            go.recv().expect("the test lets it go");
+        }
+    }
+
+    fn on_routing(&mut self, _routing: &Routing<'_>) {}
+}
+
+#[test]
+fn who_waits_for_others_hears_a_cancellation_and_a_deadline() {
+    let ((reached, is_there), (let_go, go)) = (channel(), channel());
+    let gate = Box::new(Gate(Some((reached, go))));
+    let engine = random_builder().sink(gate).build().expect("builds");
+    let prompt = random_golden("p17.input_ids");
+    std::thread::scope(|scope| {
+        let (engine, prompt) = (&engine, &prompt);
+        let first = scope.spawn(move || fresh(engine, prompt, 3));
+        is_there.recv().expect("a pass has begun");
+        let mut late = session(engine);
+        late.set_deadline(Some(Instant::now()));
+        let error = late.prompt(prompt).expect_err("the other one has its turn");
+        assert!(matches!(error, Error::Deadline { .. }), "{error}");
+        let (mut stopped, token) = (session(engine), CancelToken::new());
+        stopped.set_cancel(token.clone());
+        token.cancel();
+        let error = stopped.prompt(prompt).expect_err("the other one has its turn");
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        let_go.send(()).expect("it waits");
+        assert_eq!(first.join().expect("runs"), random_golden("p17.greedy.ids")[..3]);
+        late.set_deadline(None);
+        assert_eq!(some(&mut late, 3), random_golden("p17.greedy.ids")[..3]);
+    });
 }
 
 #[test]

@@ -511,6 +511,8 @@ fn child_that_saves_again_and_again() {
     let engine = builder().build().expect("builds");
     let mut own = session(&engine);
     own.prefill(&golden("p1.input_ids")).expect("runs");
+    // So that writing takes long enough to be hit.
+    own.set_note(vec![7; 16 << 20]).expect("just short enough");
     loop {
         own.save(&path).expect("writes");
         own.next().expect("runs");
