@@ -10,13 +10,13 @@ use std::sync::Arc;
 use candle_core::{DType, Device, MetalDevice, MetalStorage, Storage, Tensor};
 use candle_metal_kernels::metal::{Buffer, ComputeCommandEncoder, Device as Gpu};
 use objc2::rc::autoreleasepool;
-use objc2_metal::{MTLBuffer as _, MTLResource as _, MTLSize, MTLStorageMode};
+use objc2_metal::{MTLBuffer as _, MTLDevice as _, MTLResource as _, MTLSize, MTLStorageMode};
 use slotstream_kernels::metal::{Bind, Direction, Dispatch, MAX_BUFFERS};
 
 use self::memory::Slots;
 use self::pipelines::Pipelines;
 use crate::arena::SlotDevice;
-use crate::planned::{PlanEncoder, Resource};
+use crate::planned::{GpuFigures, PlanEncoder, Resource};
 use crate::{CandleContext, Error};
 
 /// An index that no plan uses where tables of pages are bound: candle's encoder puts barriers by
@@ -56,24 +56,6 @@ impl MetalEncoder {
             let (pipelines, slots) = (Pipelines::new(&metal), Arc::new(Slots::new(&metal)));
             Ok(Self { device, metal, pipelines, slots })
         })
-    }
-
-    /// The GPU's own name for its architecture.
-    #[must_use]
-    pub fn architecture(&self) -> String {
-        self.metal.device().architecture_name()
-    }
-
-    /// Bytes that may be resident without slowing the machine down, as the GPU recommends.
-    #[must_use]
-    pub fn recommended_bytes(&self) -> u64 {
-        self.metal.device().recommended_max_working_set_size() as u64
-    }
-
-    /// Bytes allocated on the GPU now.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        self.metal.device().current_allocated_size() as u64
     }
 
     fn launch(&self, launch: &Dispatch<Resource<'_>>) -> Result<(), Error> {
@@ -162,6 +144,12 @@ impl MetalEncoder {
     }
 }
 
+/// Bytes that the default GPU recommends as a process's working set; `None` without a GPU.
+#[must_use]
+pub fn recommended_working_set() -> Option<u64> {
+    autoreleasepool(|_| Gpu::all().first().map(|gpu| gpu.recommended_max_working_set_size() as u64))
+}
+
 /// The objects behind candle's wrapper.
 fn metal_buffer(buffer: &Buffer) -> &objc2::runtime::ProtocolObject<dyn objc2_metal::MTLBuffer> {
     buffer.as_ref()
@@ -186,7 +174,17 @@ fn buffer_of(tensor: &Tensor) -> Result<(Arc<Buffer>, usize), Error> {
 
 impl PlanEncoder for MetalEncoder {
     fn name(&self) -> String {
-        format!("metal {}", self.architecture())
+        format!("metal {}", self.metal.device().architecture_name())
+    }
+
+    fn figures(&self) -> Option<GpuFigures> {
+        let gpu = self.metal.device();
+        Some(GpuFigures {
+            architecture: gpu.architecture_name(),
+            recommended_bytes: gpu.recommended_max_working_set_size() as u64,
+            allocated_bytes: gpu.current_allocated_size() as u64,
+            largest_buffer_bytes: gpu.as_ref().maxBufferLength() as u64,
+        })
     }
 
     fn device(&self) -> &Device {

@@ -2,23 +2,16 @@
 
 use slotstream_core::{AffineFormat, ExpertShape, Matrix, Part, RecordLayout};
 use slotstream_kernels::metal::{
-    ExpertJobs, ExpertViews, SharedScratch, SharedView, SlotJob, View, expert_mlp, rank_sum,
-    shared_expert,
+    BufferId, ExpertJobs, ExpertViews, SharedScratch, SharedView, SlotJob, View, expert_mlp,
+    rank_sum, shared_expert,
 };
 use slotstream_kernels::{ExpertRows, Kernels, MlpWeights, Reference, reference};
 
 use crate::case::Case;
 use crate::data::{Affine, Bf16, Random};
-use crate::suite;
 
 const G32: AffineFormat = AffineFormat::Q4_G32;
 const G64: AffineFormat = AffineFormat::Q4_G64;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn experts() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -57,6 +50,17 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(shared(m, hidden, intermediate));
     }
     cases
+}
+
+/// The experts of a token and of 16 that share them, the sum of their ranks, the shared expert.
+pub(crate) fn timed() -> Vec<Case> {
+    let routed = |m, experts| Routed { m, chosen: 10, experts, far: false, odd: None };
+    vec![
+        routed(1, 10).run(2560, 640, G64),
+        routed(16, 10).run(2560, 640, G64),
+        ranks(1, 10, 2560),
+        shared(1, 2560, 640),
+    ]
 }
 
 /// A pass of `m` tokens, each with `chosen` of the experts.
@@ -117,7 +121,7 @@ impl Routed {
 }
 
 /// The table of slots, last record first; the records of one slab, 2.5 GiB apart, when `far`.
-fn table(case: &mut Case, records: &[Vec<u8>], far: bool) -> View<slotstream_emulator::BufferId> {
+fn table(case: &mut Case, records: &[Vec<u8>], far: bool) -> View<BufferId> {
     let apart = 5 << 29;
     let table = case.memory.poisoned(8 * records.len());
     let slab = far.then(|| case.memory.sparse(apart * (records.len() + 2)));
@@ -150,29 +154,6 @@ fn record(layout: &RecordLayout, expert: usize) -> Vec<u8> {
         }
     }
     bytes
-}
-
-#[test]
-fn no_rows_are_no_launch_and_lists_are_checked() {
-    let layout = RecordLayout::new(ExpertShape::new(64, 64, G64).expect("a shape"));
-    let view = View::new((), 0, 1 << 20);
-    let views =
-        ExpertViews { slots: view, jobs: view, batches: view, x: view, act: view, out: view };
-    let plan = |jobs: &[SlotJob<'_>]| {
-        let lists = ExpertJobs::new(jobs).expect("a place a row");
-        expert_mlp(&layout, &lists, 4, (3, 6), &views)
-    };
-    assert_eq!(plan(&[]), Ok(Vec::new()));
-    assert_eq!(plan(&[SlotJob { slot: 0, rows: &[], places: &[] }]), Ok(Vec::new()));
-    assert_eq!(plan(&[SlotJob { slot: 3, rows: &[2], places: &[5] }]).map(|p| p.len()), Ok(2));
-    for job in [
-        SlotJob { slot: 4, rows: &[2], places: &[5] },
-        SlotJob { slot: 3, rows: &[3], places: &[5] },
-        SlotJob { slot: 3, rows: &[2], places: &[6] },
-    ] {
-        assert!(plan(&[job]).is_err(), "{job:?}");
-    }
-    assert!(ExpertJobs::new(&[SlotJob { slot: 0, rows: &[0, 1], places: &[0] }]).is_err());
 }
 
 fn ranks(m: usize, top_k: usize, hidden: usize) -> Case {
