@@ -106,7 +106,7 @@ impl Published {
 #[test]
 fn a_gpu_has_a_row_and_its_working_set_is_the_limit() {
     let published = Published::write();
-    let checkpoint = Checkpoint::open(published.folder()).expect("headers");
+    let checkpoint = Checkpoint::open(published.0.path()).expect("headers");
     let plan = |device, working_set| {
         let machine = Machine::simulated(64 << 30).with_working_set(working_set);
         let mut request = PlanRequest::new(machine);
