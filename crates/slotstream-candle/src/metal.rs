@@ -58,6 +58,19 @@ impl MetalEncoder {
         })
     }
 
+    /// The same with records read straight into their slots instead of into other memory of the host
+    /// from which they are copied.
+    ///
+    /// # Safety
+    /// Unproven: nobody has run it. Reads into memory of the GPU have been seen to hang in a program
+    /// like this, and a read that goes on after it was given up would write into a slot that the GPU
+    /// reads. Whoever calls this vouches that on their system a read has ended when the call returns.
+    #[must_use]
+    pub unsafe fn with_straight_reads(self) -> Self {
+        self.slots.take_reads();
+        self
+    }
+
     fn launch(&self, launch: &Dispatch<Resource<'_>>) -> Result<(), Error> {
         let pipeline = self.pipelines.get(launch.library(), launch.kernel())?;
         let binds = launch.binds().iter().map(|bind| self.bound(bind));
