@@ -208,6 +208,12 @@ impl PlanEncoder for MetalEncoder {
         Some(Arc::clone(&self.slots) as Arc<dyn SlotDevice>)
     }
 
+    /// What Metal and candle hand out autoreleased is released after every step, on whatever thread it
+    /// is: else it would live as long as the thread.
+    fn step(&self, work: &mut dyn FnMut()) {
+        autoreleasepool(|_| work());
+    }
+
     /// In memory that the host can read: whatever is read back is read where it lies.
     fn room(&self, shape: &[usize], dtype: DType) -> Result<Tensor, Error> {
         let count = shape.iter().product::<usize>();

@@ -62,6 +62,11 @@ pub trait PlanEncoder: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Runs a step of a graph, as [`Ops::step`](crate::Ops::step) does.
+    fn step(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
     /// A contiguous tensor of any content.
     ///
     /// # Errors

@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn slots_are_where_the_device_finds_them() {
-        let slab = slab(false, 0).expect("memory");
-        assert_eq!([slab.address(0), slab.address(1)], [1 << 40, (1 << 40) + (16 << 10)]);
-        assert!(matches!(super::tests::slab(false, 1), Err(Error::SlotMemory { .. })));
+        let whole = slab(false, 0).expect("memory");
+        assert_eq!([whole.address(0), whole.address(1)], [1 << 40, (1 << 40) + (16 << 10)]);
+        assert!(matches!(slab(false, 1), Err(Error::SlotMemory { .. })));
     }
 }

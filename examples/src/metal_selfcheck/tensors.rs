@@ -41,6 +41,9 @@ const ALL: &[(&str, Run)] = &[
         let x = numbers(device, &[9, 32])?;
         Tensor::cat(&[&x.narrow(0, 6, 3)?, &x.narrow(0, 0, 2)?], 0)?.contiguous()
     }),
+    ("rows repeated side by side", |device| {
+        numbers(device, &[3, 20])?.repeat((1, 4))?.contiguous()
+    }),
     ("another shape", |device| numbers(device, &[4, 60])?.reshape((8, 30))),
     ("copy", |device| numbers(device, &[11, 13])?.copy()),
 ];

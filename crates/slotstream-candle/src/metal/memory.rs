@@ -70,6 +70,13 @@ impl SlotDevice for Slots {
     }
 
     fn memory(&self, bytes: usize) -> Result<Option<Box<dyn SlotMemory>>, Error> {
+        objc2::rc::autoreleasepool(|_| self.lend(bytes))
+    }
+}
+
+impl Slots {
+    /// Memory of `bytes` bytes, within the working set.
+    fn lend(&self, bytes: usize) -> Result<Option<Box<dyn SlotMemory>>, Error> {
         let gpu = self.metal.device();
         let (limit, used) = (gpu.recommended_max_working_set_size(), gpu.current_allocated_size());
         if used.saturating_add(bytes) > limit {

@@ -44,10 +44,14 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     for (m, top_k, hidden) in [(1, 1, 32), (3, 10, 640), (2, 3, 2560), (1, 512, 33)] {
-        cases.push(ranks(m, top_k, hidden));
+        cases.push(ranks(m, top_k, hidden, None));
     }
     for (m, hidden, intermediate) in [(1, 64, 64), (3, 128, 64), (1, 640, 128)] {
-        cases.push(shared(m, hidden, intermediate));
+        cases.push(shared(m, hidden, intermediate, None));
+    }
+    for odd in [f32::NAN, f32::INFINITY] {
+        cases.push(ranks(2, 3, 33, Some(odd)));
+        cases.push(shared(2, 64, 64, Some(odd)));
     }
     cases
 }
@@ -58,8 +62,8 @@ pub(crate) fn timed() -> Vec<Case> {
     vec![
         routed(1, 10).run(2560, 640, G64),
         routed(16, 10).run(2560, 640, G64),
-        ranks(1, 10, 2560),
-        shared(1, 2560, 640),
+        ranks(1, 10, 2560, None),
+        shared(1, 2560, 640, None),
     ]
 }
 
@@ -156,10 +160,14 @@ fn record(layout: &RecordLayout, expert: usize) -> Vec<u8> {
     bytes
 }
 
-fn ranks(m: usize, top_k: usize, hidden: usize) -> Case {
-    let mut case = Case::new(format!("ranks {m} x {top_k} x {hidden}"));
+/// With `odd`, one value of the first expert's output is that.
+fn ranks(m: usize, top_k: usize, hidden: usize, odd: Option<f32>) -> Case {
+    let mut case = Case::new(format!("ranks {m} x {top_k} x {hidden} {odd:?}"));
     let mut random = Random::new(hidden as u64);
-    let (y, weights) = (random.values(m * top_k * hidden), random.values(m * top_k));
+    let (mut y, weights) = (random.values(m * top_k * hidden), random.values(m * top_k));
+    if let Some(odd) = odd {
+        y[hidden / 2] = odd;
+    }
     let mut want = vec![f32::NAN; m * hidden];
     reference::rank_sum(&y, &weights, hidden, &mut want);
     let (y, weights, out) = (case.floats(&y), case.floats(&weights), case.scratch(want.len()));
@@ -169,14 +177,18 @@ fn ranks(m: usize, top_k: usize, hidden: usize) -> Case {
     case
 }
 
-fn shared(m: usize, hidden: usize, intermediate: usize) -> Case {
-    let mut case = Case::new(format!("shared {m} x {hidden} x {intermediate}"));
+/// With `odd`, one value of the first row is that.
+fn shared(m: usize, hidden: usize, intermediate: usize, odd: Option<f32>) -> Case {
+    let mut case = Case::new(format!("shared {m} x {hidden} x {intermediate} {odd:?}"));
     let (gate, down) =
         (Affine::random(G64, intermediate, hidden), Affine::random(G64, hidden, intermediate));
     let mut up = Affine::random(G64, intermediate, hidden);
     up.weight.rotate_left(5);
     let gate_row = Bf16::random(1, hidden);
-    let x = Random::new(hidden as u64).values(m * hidden);
+    let mut x = Random::new(hidden as u64).values(m * hidden);
+    if let Some(odd) = odd {
+        x[hidden / 2] = odd;
+    }
     let mut want = vec![f32::NAN; m * hidden];
     let weights = MlpWeights { gate: gate.matrix(), up: up.matrix(), down: down.matrix() };
     Reference.shared_expert(&x, &weights, &gate_row.matrix(), &mut want);

@@ -25,7 +25,10 @@ pub(crate) fn cases() -> Vec<Case> {
     h[5 * 64 + 7] = f32::NAN;
     cases.push(mixer((2, 64, RANK), true, &h));
     for (m, hidden) in [(1, 1), (3, 96), (2, 2560)] {
-        cases.push(inject(m, hidden));
+        cases.push(inject(m, hidden, None));
+    }
+    for odd in [f32::NAN, f32::INFINITY] {
+        cases.push(inject(2, 40, Some(odd)));
     }
     cases.push(probes(1));
     cases.push(probes(3));
@@ -34,7 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// A mixer and an injection.
 pub(crate) fn timed() -> Vec<Case> {
-    vec![mixer((1, 2560, 320), true, &Random::new(5).values(STREAMS * 2560)), inject(1, 2560)]
+    vec![mixer((1, 2560, 320), true, &Random::new(5).values(STREAMS * 2560)), inject(1, 2560, None)]
 }
 
 /// The weights of a mixer, small enough that the sigmoids are not saturated.
@@ -107,10 +110,14 @@ fn mixer((m, hidden, rank): (usize, usize, usize), injects: bool, h: &[f32]) -> 
     case
 }
 
-fn inject(m: usize, hidden: usize) -> Case {
-    let mut case = Case::new(format!("inject {m} x {hidden}"));
+/// With `odd`, one value of what is injected is that.
+fn inject(m: usize, hidden: usize, odd: Option<f32>) -> Case {
+    let mut case = Case::new(format!("inject {m} x {hidden} {odd:?}"));
     let mut random = Random::new(8);
-    let (mut h, y) = (random.values(m * STREAMS * hidden), random.values(m * hidden));
+    let (mut h, mut y) = (random.values(m * STREAMS * hidden), random.values(m * hidden));
+    if let Some(odd) = odd {
+        y[hidden / 2] = odd;
+    }
     let gates = random.values(m * STREAMS);
     let (view, inject, out) = (case.floats(&h), case.floats(&gates), case.floats(&y));
     case.launch(hc_inject(m, STREAMS, hidden, view, inject, out).expect("a plan"));

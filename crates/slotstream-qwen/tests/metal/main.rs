@@ -10,7 +10,7 @@ mod steps;
 use std::sync::Arc;
 
 use slotstream_candle::{Ops, PlannedOps};
-use slotstream_core::NoForecast;
+use slotstream_core::{Forecaster, NoForecast};
 use slotstream_experts::Speculation;
 use slotstream_io::LaneQueue;
 use slotstream_kernels::Cpu;
@@ -26,10 +26,15 @@ const HELD_OUT: usize = 256;
 
 /// The bundled model with a pool of `share` of its records.
 fn planned(ops: PlannedOps, share: f64) -> Rig {
+    probed(ops, share, Box::new(NoForecast))
+}
+
+/// The same with a forecaster that is asked, and nothing read ahead.
+fn probed(ops: PlannedOps, share: f64, forecaster: Box<dyn Forecaster>) -> Rig {
     let ops: Arc<dyn Ops> = Arc::new(ops);
     let queue = LaneQueue::new(files_in_memory(&tiny_model()), 2).expect("two lanes");
-    let none = (Box::new(NoForecast) as _, Speculation::off());
-    Rig::on_ops(&tiny_model(), ops, share, none, Arc::new(queue))
+    let asked = (forecaster, Speculation::off());
+    Rig::on_ops(&tiny_model(), ops, share, asked, Arc::new(queue))
 }
 
 fn on_the_cpu() -> Rig {
