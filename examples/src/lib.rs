@@ -28,6 +28,8 @@ mod heap;
 pub mod inspect;
 #[cfg(feature = "engine")]
 mod mapped;
+#[cfg(feature = "engine")]
+pub mod metal_selfcheck;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{FairMutex, Mutex};
-use slotstream_candle::{HostOps, Ops};
+use slotstream_candle::{HostOps, Ops, PlannedOps};
 use slotstream_checkpoint::container::{Container, ContainerHeader};
 use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
@@ -21,7 +21,7 @@ use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
 use crate::container::{checksums, packed_table};
 use crate::engine::{Inner, Runtime, next_number};
-use crate::machine::{Machine, NoGpu};
+use crate::machine::{Machine, MetalGpu, NoGpu};
 use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
 use crate::retained::Retained;
@@ -29,7 +29,9 @@ use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
 use crate::turns::Turns;
-use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing};
+use crate::{
+    CheckpointIndex, ContainerChoice, DeviceKind, Engine, Error, MemoryPlan, Sizing, open_metal,
+};
 
 /// Opens the shards of a checkpoint: paths in, reader out.
 pub type OpenReader = Box<
@@ -37,18 +39,6 @@ pub type OpenReader = Box<
         &[PathBuf],
     ) -> Result<Arc<dyn RecordReader>, Box<dyn std::error::Error + Send + Sync>>,
 >;
-
-/// Where the arithmetic runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceKind {
-    /// The CPU.
-    #[default]
-    Cpu,
-    /// Apple's Metal, on macOS 15 or later; elsewhere asking for it is an error. Not yet run on
-    /// Apple hardware: see `docs/metal.md`.
-    Metal,
-}
 
 /// Builds an [`Engine`]. Every part has a default; replace the ones you care about.
 pub struct EngineBuilder {
@@ -406,9 +396,8 @@ impl EngineBuilder {
         range("checkpoints", self.checkpoints.unwrap_or(0), 0, 1 << 16, "0 to 65536")?;
         range("checkpoint every", self.checkpoint_every, 1, 1 << 30, "1 to 2^30")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
-        if self.device == DeviceKind::Metal && !cfg!(target_os = "macos") {
-            let why = "Metal is there on Macs only; ask for `cpu`";
-            return Err(Error::Device { device: "metal", why });
+        if self.device == DeviceKind::Metal && cfg!(not(target_os = "macos")) {
+            open_metal()?;
         }
         Ok(())
     }
@@ -525,7 +514,10 @@ impl EngineBuilder {
     }
 
     fn machine_facts(&self) -> Machine {
-        self.machine.unwrap_or_else(|| Machine::detect(&NoGpu))
+        self.machine.unwrap_or_else(|| match self.device {
+            DeviceKind::Cpu => Machine::detect(&NoGpu),
+            DeviceKind::Metal => Machine::detect(&MetalGpu),
+        })
     }
 
     fn request(&self, reader_bytes: u64, checkpoint: &Checkpoint) -> PlanRequest {
@@ -546,6 +538,7 @@ impl EngineBuilder {
             checkpoints: self.checkpoints,
             logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
+            device: self.device,
             reader_bytes,
             policy_bytes: self.policy.planned_bytes(&geometry),
             sink_bytes,
@@ -592,16 +585,8 @@ impl EngineBuilder {
         };
         let ops = match (self.ops, self.device) {
             (Some(ops), _) => ops,
-            #[cfg(target_os = "macos")]
-            (None, DeviceKind::Metal) => {
-                use slotstream_candle::{Error as OpsError, MetalEncoder, PlannedOps};
-                let encoder = MetalEncoder::new().map_err(|error| match error {
-                    OpsError::NoMetal { why, .. } => Error::Device { device: "metal", why },
-                    other => slotstream_experts::ExpertsError::from(other).into(),
-                })?;
-                Arc::new(PlannedOps::new(Arc::new(encoder))) as Arc<dyn Ops>
-            }
-            (None, _) => {
+            (None, DeviceKind::Metal) => Arc::new(PlannedOps::new(open_metal()?)) as Arc<dyn Ops>,
+            (None, DeviceKind::Cpu) => {
                 let cpu = Cpu::new(self.threads)?.with_arithmetic(self.arithmetic);
                 Arc::new(HostOps::new(Arc::new(cpu))) as Arc<dyn Ops>
             }

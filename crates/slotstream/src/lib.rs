@@ -43,6 +43,7 @@ compile_error!(
 
 mod builder;
 mod container;
+mod device;
 mod engine;
 mod error;
 mod index;
@@ -73,8 +74,9 @@ pub use slotstream_lookahead as lookahead;
 pub use slotstream_ngram as ngram;
 pub use slotstream_qwen as qwen;
 
-pub use builder::{DeviceKind, EngineBuilder, OpenReader};
+pub use builder::{EngineBuilder, OpenReader};
 pub use container::ContainerChoice;
+pub use device::{DeviceKind, open_metal};
 pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;

@@ -8,8 +8,8 @@ use std::fmt;
 use slotstream_checkpoint::Checkpoint;
 use slotstream_experts::PrefillSweep;
 
-use crate::Error;
 use crate::machine::{Budget, Machine};
+use crate::{DeviceKind, Error};
 use rows::Sizes;
 
 /// What a plan is made from. What is `None` the plan chooses.
@@ -38,6 +38,8 @@ pub struct PlanRequest {
     pub logit_rows: usize,
     /// Rows of the n-gram cache.
     pub ngram_cache_rows: usize,
+    /// Where the arithmetic runs.
+    pub device: DeviceKind,
     /// The machine, and what the process has resident already.
     pub machine: Machine,
     /// Bytes of all shards, when the reader keeps them in memory, or of its pages.
@@ -70,6 +72,7 @@ impl PlanRequest {
             checkpoints: None,
             logit_rows: 1,
             ngram_cache_rows: 16_384,
+            device: DeviceKind::Cpu,
             machine,
             reader_bytes: 0,
             policy_bytes: 0,
@@ -117,7 +120,7 @@ pub struct PlanRow {
 #[non_exhaustive]
 pub struct MemoryPlan {
     /// The rows, zero ones too: pool, fixed, prefill workspace, sweep staging, draft head,
-    /// lookahead, retained state, checkpoints, margin.
+    /// lookahead, retained state, checkpoints, gpu, margin.
     pub rows: Vec<PlanRow>,
     /// Slots of the pool.
     pub slots: usize,

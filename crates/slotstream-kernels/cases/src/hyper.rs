@@ -1,43 +1,43 @@
 //! Hyper-connections and probes.
 
 use slotstream_core::AffineFormat;
-use slotstream_emulator::BufferId;
 use slotstream_kernels::metal::{
-    Element, HcScratch, HcView, View, bf16_matmul, hc_inject, hc_mix, probe, route,
+    BufferId, Element, HcScratch, HcView, View, bf16_matmul, hc_inject, hc_mix, probe, route,
 };
 use slotstream_kernels::{HcWeights, Kernels, Reference};
 
 use crate::case::Case;
 use crate::data::{Affine, Bf16, Random};
-use crate::suite;
 
 const STREAMS: usize = 4;
 const RANK: usize = 64;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn hyper() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for hidden in [32, 64, 96, 640] {
         for m in [1, 3] {
             let h = Random::new((m + hidden) as u64).values(m * STREAMS * hidden);
-            cases.push(mixer(m, hidden, true, &h));
+            cases.push(mixer((m, hidden, RANK), true, &h));
         }
     }
-    cases.push(mixer(1, 2560, false, &Random::new(3).values(STREAMS * 2560)));
+    cases.push(mixer((1, 2560, RANK), false, &Random::new(3).values(STREAMS * 2560)));
     let mut h = Random::new(4).values(2 * STREAMS * 64);
     h[5 * 64 + 7] = f32::NAN;
-    cases.push(mixer(2, 64, true, &h));
+    cases.push(mixer((2, 64, RANK), true, &h));
     for (m, hidden) in [(1, 1), (3, 96), (2, 2560)] {
-        cases.push(inject(m, hidden));
+        cases.push(inject(m, hidden, None));
+    }
+    for odd in [f32::NAN, f32::INFINITY] {
+        cases.push(inject(2, 40, Some(odd)));
     }
     cases.push(probes(1));
     cases.push(probes(3));
     cases
+}
+
+/// A mixer and an injection.
+pub(crate) fn timed() -> Vec<Case> {
+    vec![mixer((1, 2560, 320), true, &Random::new(5).values(STREAMS * 2560)), inject(1, 2560, None)]
 }
 
 /// The weights of a mixer, small enough that the sigmoids are not saturated.
@@ -49,14 +49,14 @@ struct Mixer {
 }
 
 impl Mixer {
-    fn random(hidden: usize, seed: u64) -> Self {
+    fn random(hidden: usize, rank: usize, seed: u64) -> Self {
         let width = STREAMS * hidden;
-        let mut down = Affine::random(AffineFormat::Q4_G64, RANK, width);
+        let mut down = Affine::random(AffineFormat::Q4_G64, rank, width);
         down.weight.rotate_left(seed as usize);
         Self {
             norm: Random::new(seed).scaled(width, 0.25),
             down,
-            up: Affine::random(AffineFormat::Q4_G64, width, RANK),
+            up: Affine::random(AffineFormat::Q4_G64, width, rank),
             inject: Bf16::random(STREAMS, width),
         }
     }
@@ -84,21 +84,21 @@ impl Mixer {
     }
 }
 
-fn scratch(case: &mut Case, m: usize, hidden: usize) -> HcScratch<BufferId> {
+fn scratch(case: &mut Case, m: usize, hidden: usize, rank: usize) -> HcScratch<BufferId> {
     let width = m * STREAMS * hidden;
     HcScratch {
         normed: case.scratch(width),
-        low: case.scratch(m * RANK),
+        low: case.scratch(m * rank),
         gates: case.scratch(width),
     }
 }
 
-fn mixer(m: usize, hidden: usize, injects: bool, h: &[f32]) -> Case {
+fn mixer((m, hidden, rank): (usize, usize, usize), injects: bool, h: &[f32]) -> Case {
     let mut case = Case::new(format!("mixer {m} x {hidden}"));
-    let weights = Mixer::random(hidden, 5);
+    let weights = Mixer::random(hidden, rank, 5);
     let (mut mixed, mut gates) = (vec![f32::NAN; m * hidden], vec![f32::NAN; m * STREAMS]);
     Reference.hc_mix(h, &weights.weights(), &mut mixed, Some(&mut gates));
-    let (w, scratch) = (weights.view(&mut case), scratch(&mut case, m, hidden));
+    let (w, scratch) = (weights.view(&mut case), scratch(&mut case, m, hidden, rank));
     let (h, out) = (case.floats(h), case.scratch(m * hidden));
     let inject = case.scratch(m * STREAMS);
     let plan = hc_mix(m, h, &w, &scratch, out, injects.then_some(inject)).expect("a plan");
@@ -110,10 +110,14 @@ fn mixer(m: usize, hidden: usize, injects: bool, h: &[f32]) -> Case {
     case
 }
 
-fn inject(m: usize, hidden: usize) -> Case {
-    let mut case = Case::new(format!("inject {m} x {hidden}"));
+/// With `odd`, one value of what is injected is that.
+fn inject(m: usize, hidden: usize, odd: Option<f32>) -> Case {
+    let mut case = Case::new(format!("inject {m} x {hidden} {odd:?}"));
     let mut random = Random::new(8);
-    let (mut h, y) = (random.values(m * STREAMS * hidden), random.values(m * hidden));
+    let (mut h, mut y) = (random.values(m * STREAMS * hidden), random.values(m * hidden));
+    if let Some(odd) = odd {
+        y[hidden / 2] = odd;
+    }
     let gates = random.values(m * STREAMS);
     let (view, inject, out) = (case.floats(&h), case.floats(&gates), case.floats(&y));
     case.launch(hc_inject(m, STREAMS, hidden, view, inject, out).expect("a plan"));
@@ -141,9 +145,9 @@ fn probes(m: usize) -> Case {
     let results = |case: &mut Case| -> [View<BufferId>; 2] {
         [case.scratch(m * hidden), case.scratch(m * experts)]
     };
-    let own = Mixer::random(hidden, 11);
+    let own = Mixer::random(hidden, RANK, 11);
     let [mixed, logits] = results(&mut case);
-    let (w, room) = (own.view(&mut case), scratch(&mut case, m, hidden));
+    let (w, room) = (own.view(&mut case), scratch(&mut case, m, hidden, RANK));
     let (ids, weights) = (case.scratch(m * top_k), case.scratch(m * top_k));
     case.launches.extend(hc_mix(m, view, &w, &room, mixed, None).expect("a plan"));
     case.launch(bf16_matmul(Element::F32, m, mixed, &router_view, logits).expect("a plan"));
@@ -156,7 +160,7 @@ fn probes(m: usize) -> Case {
     case.want_words(ids, want_ids);
     case.want_floats(weights, want_weights, 1e-4);
     for seed in [12, 13] {
-        let later = Mixer::random(hidden, seed);
+        let later = Mixer::random(hidden, RANK, seed);
         let [mixed, logits] = results(&mut case);
         let w = later.view(&mut case);
         // The scratch of the layer serves its probes, too.

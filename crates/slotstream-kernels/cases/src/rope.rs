@@ -5,13 +5,6 @@ use slotstream_kernels::{NormRopeArgs, Rope, reference};
 
 use crate::case::Case;
 use crate::data::Random;
-use crate::suite;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn rope() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -41,6 +34,19 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(keys(blocks, ratio, dim, rotary));
     }
     cases
+}
+
+/// The query heads of a row, and a block's key.
+pub(crate) fn timed() -> Vec<Case> {
+    let shape = HeadShape {
+        row_stride: 24 * 512,
+        offset: 0,
+        head_stride: 512,
+        heads: 24,
+        dim: 256,
+        rotary: 64,
+    };
+    vec![heads_of(1, shape, 4096, None), keys(1, 4, 128, 64)]
 }
 
 fn heads_of(m: usize, shape: HeadShape, position: u64, odd: Option<f32>) -> Case {

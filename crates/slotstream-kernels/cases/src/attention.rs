@@ -6,16 +6,9 @@ use slotstream_kernels::{AttentionArgs, reference};
 use crate::case::Case;
 use crate::data::Random;
 use crate::pages::Pages;
-use crate::suite;
 
 const NONE: u32 = u32::MAX;
 const RATIO: usize = 4;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn attention() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -56,6 +49,21 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(attend(2, AttentionShape { budget_blocks: None, ..shape(5, 0) }, &[], odd));
     }
     cases
+}
+
+/// A token after 2,047 others, which it sees all, and one that sees 512 blocks.
+pub(crate) fn timed() -> Vec<Case> {
+    let shape = AttentionShape {
+        heads: 24,
+        kv_heads: 2,
+        head_dim: 256,
+        position: 2047,
+        ratio: RATIO,
+        budget_blocks: None,
+    };
+    let selection: Vec<u32> = (0..512).collect();
+    let chosen = AttentionShape { position: 4095, budget_blocks: Some(512), ..shape };
+    vec![attend(1, shape, &[], Odd::Nothing), attend(1, chosen, &selection, Odd::Nothing)]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,13 +5,6 @@ use slotstream_kernels::reference;
 
 use crate::case::Case;
 use crate::data::{Bf16, Random, sum_tolerance};
-use crate::suite;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn bf16() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -31,6 +24,13 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// The router, for one row and for 16.
+pub(crate) fn timed() -> Vec<Case> {
+    let product =
+        |m: usize| product(Element::F32, m, 512, 2560, &Random::new(m as u64).values(m * 2560));
+    vec![product(1), product(16)]
 }
 
 fn product(element: Element, m: usize, n: usize, k: usize, x: &[f32]) -> Case {

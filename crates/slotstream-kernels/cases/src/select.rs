@@ -6,13 +6,6 @@ use slotstream_kernels::{BlockSelectArgs, reference};
 use crate::case::Case;
 use crate::data::Random;
 use crate::pages::Pages;
-use crate::suite;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn select() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -48,6 +41,13 @@ pub(crate) fn cases() -> Vec<Case> {
         Keys::Far,
     ));
     cases
+}
+
+/// 512 of 4,096 blocks.
+pub(crate) fn timed() -> Vec<Case> {
+    let shape =
+        SelectShape { heads: 4, dim: 128, ratio: 4, budget_blocks: 512, position: 4 * 4096 - 1 };
+    vec![choice(1, shape, Keys::Random)]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

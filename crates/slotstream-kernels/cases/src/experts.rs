@@ -2,23 +2,16 @@
 
 use slotstream_core::{AffineFormat, ExpertShape, Matrix, Part, RecordLayout};
 use slotstream_kernels::metal::{
-    ExpertJobs, ExpertViews, SharedScratch, SharedView, SlotJob, View, expert_mlp, rank_sum,
-    shared_expert,
+    BufferId, ExpertJobs, ExpertViews, SharedScratch, SharedView, SlotJob, View, expert_mlp,
+    rank_sum, shared_expert,
 };
 use slotstream_kernels::{ExpertRows, Kernels, MlpWeights, Reference, reference};
 
 use crate::case::Case;
 use crate::data::{Affine, Bf16, Random};
-use crate::suite;
 
 const G32: AffineFormat = AffineFormat::Q4_G32;
 const G64: AffineFormat = AffineFormat::Q4_G64;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn experts() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -51,12 +44,27 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     for (m, top_k, hidden) in [(1, 1, 32), (3, 10, 640), (2, 3, 2560), (1, 512, 33)] {
-        cases.push(ranks(m, top_k, hidden));
+        cases.push(ranks(m, top_k, hidden, None));
     }
     for (m, hidden, intermediate) in [(1, 64, 64), (3, 128, 64), (1, 640, 128)] {
-        cases.push(shared(m, hidden, intermediate));
+        cases.push(shared(m, hidden, intermediate, None));
+    }
+    for odd in [f32::NAN, f32::INFINITY] {
+        cases.push(ranks(2, 3, 33, Some(odd)));
+        cases.push(shared(2, 64, 64, Some(odd)));
     }
     cases
+}
+
+/// The experts of a token and of 16 that share them, the sum of their ranks, the shared expert.
+pub(crate) fn timed() -> Vec<Case> {
+    let routed = |m, experts| Routed { m, chosen: 10, experts, far: false, odd: None };
+    vec![
+        routed(1, 10).run(2560, 640, G64),
+        routed(16, 10).run(2560, 640, G64),
+        ranks(1, 10, 2560, None),
+        shared(1, 2560, 640, None),
+    ]
 }
 
 /// A pass of `m` tokens, each with `chosen` of the experts.
@@ -117,7 +125,7 @@ impl Routed {
 }
 
 /// The table of slots, last record first; the records of one slab, 2.5 GiB apart, when `far`.
-fn table(case: &mut Case, records: &[Vec<u8>], far: bool) -> View<slotstream_emulator::BufferId> {
+fn table(case: &mut Case, records: &[Vec<u8>], far: bool) -> View<BufferId> {
     let apart = 5 << 29;
     let table = case.memory.poisoned(8 * records.len());
     let slab = far.then(|| case.memory.sparse(apart * (records.len() + 2)));
@@ -152,33 +160,14 @@ fn record(layout: &RecordLayout, expert: usize) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn no_rows_are_no_launch_and_lists_are_checked() {
-    let layout = RecordLayout::new(ExpertShape::new(64, 64, G64).expect("a shape"));
-    let view = View::new((), 0, 1 << 20);
-    let views =
-        ExpertViews { slots: view, jobs: view, batches: view, x: view, act: view, out: view };
-    let plan = |jobs: &[SlotJob<'_>]| {
-        let lists = ExpertJobs::new(jobs).expect("a place a row");
-        expert_mlp(&layout, &lists, 4, (3, 6), &views)
-    };
-    assert_eq!(plan(&[]), Ok(Vec::new()));
-    assert_eq!(plan(&[SlotJob { slot: 0, rows: &[], places: &[] }]), Ok(Vec::new()));
-    assert_eq!(plan(&[SlotJob { slot: 3, rows: &[2], places: &[5] }]).map(|p| p.len()), Ok(2));
-    for job in [
-        SlotJob { slot: 4, rows: &[2], places: &[5] },
-        SlotJob { slot: 3, rows: &[3], places: &[5] },
-        SlotJob { slot: 3, rows: &[2], places: &[6] },
-    ] {
-        assert!(plan(&[job]).is_err(), "{job:?}");
-    }
-    assert!(ExpertJobs::new(&[SlotJob { slot: 0, rows: &[0, 1], places: &[0] }]).is_err());
-}
-
-fn ranks(m: usize, top_k: usize, hidden: usize) -> Case {
-    let mut case = Case::new(format!("ranks {m} x {top_k} x {hidden}"));
+/// With `odd`, one value of the first expert's output is that.
+fn ranks(m: usize, top_k: usize, hidden: usize, odd: Option<f32>) -> Case {
+    let mut case = Case::new(format!("ranks {m} x {top_k} x {hidden} {odd:?}"));
     let mut random = Random::new(hidden as u64);
-    let (y, weights) = (random.values(m * top_k * hidden), random.values(m * top_k));
+    let (mut y, weights) = (random.values(m * top_k * hidden), random.values(m * top_k));
+    if let Some(odd) = odd {
+        y[hidden / 2] = odd;
+    }
     let mut want = vec![f32::NAN; m * hidden];
     reference::rank_sum(&y, &weights, hidden, &mut want);
     let (y, weights, out) = (case.floats(&y), case.floats(&weights), case.scratch(want.len()));
@@ -188,14 +177,18 @@ fn ranks(m: usize, top_k: usize, hidden: usize) -> Case {
     case
 }
 
-fn shared(m: usize, hidden: usize, intermediate: usize) -> Case {
-    let mut case = Case::new(format!("shared {m} x {hidden} x {intermediate}"));
+/// With `odd`, one value of the first row is that.
+fn shared(m: usize, hidden: usize, intermediate: usize, odd: Option<f32>) -> Case {
+    let mut case = Case::new(format!("shared {m} x {hidden} x {intermediate} {odd:?}"));
     let (gate, down) =
         (Affine::random(G64, intermediate, hidden), Affine::random(G64, hidden, intermediate));
     let mut up = Affine::random(G64, intermediate, hidden);
     up.weight.rotate_left(5);
     let gate_row = Bf16::random(1, hidden);
-    let x = Random::new(hidden as u64).values(m * hidden);
+    let mut x = Random::new(hidden as u64).values(m * hidden);
+    if let Some(odd) = odd {
+        x[hidden / 2] = odd;
+    }
     let mut want = vec![f32::NAN; m * hidden];
     let weights = MlpWeights { gate: gate.matrix(), up: up.matrix(), down: down.matrix() };
     Reference.shared_expert(&x, &weights, &gate_row.matrix(), &mut want);

@@ -5,13 +5,6 @@ use slotstream_kernels::{PleGateArgs, reference};
 
 use crate::case::Case;
 use crate::data::Random;
-use crate::suite;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn ple() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -24,6 +17,11 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(gate(2, 2, 96, Some(odd)));
     }
     cases
+}
+
+/// A row.
+pub(crate) fn timed() -> Vec<Case> {
+    vec![gate(1, 4, 2560, None)]
 }
 
 /// With `odd`, one value of the first row's streams is that and the second row's are zero.

@@ -5,16 +5,9 @@ use slotstream_kernels::{GatedDeltaArgs, reference};
 
 use crate::case::Case;
 use crate::data::Random;
-use crate::suite;
 
 /// No entry of the ring.
 const NONE: u32 = u32::MAX;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn delta() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -48,6 +41,19 @@ pub(crate) fn cases() -> Vec<Case> {
     // The real shape of a head, over a chunk.
     cases.push(rule(9, DeltaShape { key_dim: 128, value_dim: 128, ..shape }, None, &[NONE; 9]));
     cases
+}
+
+/// A layer, for one row and for 16.
+pub(crate) fn timed() -> Vec<Case> {
+    let shape = DeltaShape {
+        key_heads: 16,
+        value_heads: 48,
+        key_dim: 128,
+        value_dim: 128,
+        sigmoid_gate: true,
+        eps: 1e-6,
+    };
+    vec![rule(1, shape, None, &[]), rule(16, shape, None, &[])]
 }
 
 /// `m` rows; with `entries`, their states go to those entries of a ring of 3.

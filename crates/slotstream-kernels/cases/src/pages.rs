@@ -1,8 +1,7 @@
 //! Rows in pages that lie anywhere.
 
-use slotstream_emulator::BufferId;
 use slotstream_kernels::Paged;
-use slotstream_kernels::metal::{PagedView, View};
+use slotstream_kernels::metal::{BufferId, PagedView, View};
 
 use crate::case::Case;
 

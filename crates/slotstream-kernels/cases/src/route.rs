@@ -5,19 +5,6 @@ use slotstream_kernels::reference;
 
 use crate::case::Case;
 use crate::data::Random;
-use crate::suite;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn routes() {
-    suite::run(cases);
-}
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn sample() {
-    suite::run(samples);
-}
 
 /// Logits with ties (there are 41 different ones), and rows that are odd.
 fn logits(m: usize, n: usize, odd: bool) -> Vec<f32> {
@@ -53,6 +40,11 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
+/// 10 of 512.
+pub(crate) fn timed() -> Vec<Case> {
+    vec![routed(1, 512, 10, &logits(1, 512, false))]
+}
+
 fn routed(m: usize, experts: usize, chosen: usize, logits: &[f32]) -> Case {
     let mut case = Case::new(format!("route {m} x {experts}, {chosen}"));
     let (mut ids, mut weights) = (vec![0; m * chosen], vec![0.0; m * chosen]);
@@ -76,6 +68,11 @@ pub(crate) fn samples() -> Vec<Case> {
     // A vocabulary, without ties.
     cases.push(sampled(1, 31_040, 40, &Random::new(3).values(31_040)));
     cases
+}
+
+/// The vocabulary.
+pub(crate) fn timed_samples() -> Vec<Case> {
+    vec![sampled(1, 248_320, 40, &Random::new(3).values(248_320))]
 }
 
 fn sampled(m: usize, n: usize, k: usize, logits: &[f32]) -> Case {

@@ -5,13 +5,6 @@ use slotstream_kernels::reference;
 
 use crate::case::Case;
 use crate::data::Random;
-use crate::suite;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn norm() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -27,6 +20,11 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(grouped(1, 3, 96, &x));
     }
     cases
+}
+
+/// The streams of a row.
+pub(crate) fn timed() -> Vec<Case> {
+    vec![grouped(1, 4, 2560, &Random::new(2).values(4 * 2560))]
 }
 
 fn grouped(m: usize, groups: usize, width: usize, x: &[f32]) -> Case {

@@ -6,16 +6,9 @@ use slotstream_kernels::reference;
 
 use crate::case::Case;
 use crate::data::{Affine, Random, sum_tolerance};
-use crate::suite;
 
 const G32: AffineFormat = AffineFormat::Q4_G32;
 const G64: AffineFormat = AffineFormat::Q4_G64;
-
-#[test]
-#[ignore = "needs clang >= 19"]
-fn affine() {
-    suite::run(cases);
-}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -55,6 +48,19 @@ pub(crate) fn cases() -> Vec<Case> {
     ]);
     cases.push(far_rows());
     cases
+}
+
+/// The largest product of a layer, for one row and for 16; rows of the vocabulary.
+pub(crate) fn timed() -> Vec<Case> {
+    let (n, k) = (16_384, 2560);
+    let product =
+        |element, m: usize| product(G64, element, m, n, k, &Random::new(m as u64).values(m * k));
+    vec![
+        product(Element::F32, 1),
+        product(Element::Bf16, 1),
+        product(Element::F32, 16),
+        rows(G64, 4096, k, &[4095, 17, 2048]),
+    ]
 }
 
 fn product(

@@ -1,11 +1,13 @@
-//! Buffers of a job.
+//! What device memory holds before the first launch, for whoever carries out plans without tensors.
 
 /// Names a buffer of a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(usize);
 
 impl BufferId {
-    pub(crate) const fn index(self) -> usize {
+    /// Its place among [`Memory::buffers`].
+    #[must_use]
+    pub const fn index(self) -> usize {
         self.0
     }
 }
@@ -13,26 +15,35 @@ impl BufferId {
 /// The byte that unwritten memory is full of: a NaN in every float format, and no index.
 pub const POISON: u8 = 0xff;
 
+/// A buffer: zeros, but for what was written.
 #[derive(Clone, Debug)]
-pub(crate) struct Buffer {
-    pub(crate) len: usize,
-    /// What is written before the first launch.
-    pub(crate) pieces: Vec<(usize, Vec<u8>)>,
+#[non_exhaustive]
+pub struct Buffer {
+    /// Bytes.
+    pub len: usize,
+    /// What is written before the first launch, and where; what comes later lies above.
+    pub pieces: Vec<(usize, Vec<u8>)>,
 }
 
+/// An entry of a table of addresses, 8 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Address {
-    pub(crate) table: BufferId,
-    pub(crate) at: usize,
-    pub(crate) target: BufferId,
-    pub(crate) offset: usize,
+#[non_exhaustive]
+pub struct Address {
+    /// The table.
+    pub table: BufferId,
+    /// The entry's first byte.
+    pub at: usize,
+    /// The buffer that it points into.
+    pub target: BufferId,
+    /// The byte of the buffer that it points to.
+    pub offset: usize,
 }
 
 /// What device memory holds before the first launch.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    pub(crate) buffers: Vec<Buffer>,
-    pub(crate) addresses: Vec<Address>,
+    buffers: Vec<Buffer>,
+    addresses: Vec<Address>,
 }
 
 impl Memory {
@@ -67,7 +78,7 @@ impl Memory {
         self.bytes(vec![POISON; len])
     }
 
-    /// A buffer of `len` zeros, of which only what is touched takes memory.
+    /// A buffer of `len` zeros, of which only what is touched need take memory.
     pub fn sparse(&mut self, len: usize) -> BufferId {
         self.add(len, Vec::new())
     }
@@ -101,5 +112,17 @@ impl Memory {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
+    }
+
+    /// The buffers, in the order of their names.
+    #[must_use]
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The entries of tables of addresses.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 }
