@@ -50,6 +50,7 @@ pub fn run(
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
     let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
     let mut session = engine.session(options)?;
+    recorder.start()?;
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
