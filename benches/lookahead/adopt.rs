@@ -81,12 +81,17 @@ struct Bench {
 
 impl Bench {
     fn new(shape: ExpertShape) -> Result<Self, Box<dyn Error>> {
-        let (geometry, layout) = (Geometry::new(1, EXPERTS, TOP_K as u16)?, RecordLayout::new(shape));
+        let (geometry, layout) =
+            (Geometry::new(1, EXPERTS, TOP_K as u16)?, RecordLayout::new(shape));
         let (records, says) = (Records(geometry, layout.record_len() as u64), Says::default());
         let experts = StreamingExperts::builder(geometry, layout, SLOTS)
             .with_forecaster(Box::new(says.clone()))
             .with_speculation(Speculation::always())
-            .build(Arc::new(records), Arc::new(AtOnce), Arc::new(HostOps::new(Arc::new(Cpu::new(1)?))))?;
+            .build(
+                Arc::new(records),
+                Arc::new(AtOnce),
+                Arc::new(HostOps::new(Arc::new(Cpu::new(1)?))),
+            )?;
         Ok(Self { experts, says, pass: 0 })
     }
 

@@ -20,7 +20,7 @@ use crate::route::Grouped;
 use crate::sinks::Sinks;
 use crate::speculation::{Ahead, LateRead};
 use crate::sweep::{Staging, Sweep};
-use crate::sync::{Receiver, Sender, TryRecvError};
+use crate::sync::{Receiver, Sender, TryRecvError, receive};
 use crate::{ExpertMetrics, ExpertsError, LookaheadMetrics, RecordIndex};
 
 /// Streams experts: joins a slot pool, slot memory, a read queue and a forecaster into an
@@ -249,7 +249,7 @@ impl StreamingExperts {
                 Err(TryRecvError::Empty) if !wait => return Ok(None),
                 Err(TryRecvError::Empty) => {
                     let begun = Instant::now();
-                    let landed = self.landed.1.recv().map_err(|_| gone)?;
+                    let landed = receive(&self.landed.1).map_err(|_| gone)?;
                     self.metrics.wait += begun.elapsed();
                     landed
                 }

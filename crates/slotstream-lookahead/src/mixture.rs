@@ -7,7 +7,7 @@ use slotstream_core::{
 
 use crate::options::{MIXTURE_KEYS, spelled};
 use crate::sessions::{Sessions, likeliest};
-use crate::{AttentionTap, Boundary, CoOccurrence, ForecastOptions, PreviousToken, Turn};
+use crate::{AttentionTap, Boundary, ForecastOptions, Turn};
 
 /// How slowly the past fades: the weight of all before one more pass.
 const FADE: f32 = 0.98;
@@ -15,6 +15,10 @@ const FADE: f32 = 0.98;
 /// Where a member counts as surer: what it says with confidences between two of these is judged
 /// together. Probes are never below one half, and half of what they name lies below 0.6.
 const SURER: [f32; 10] = [0.2, 0.35, 0.505, 0.512, 0.525, 0.537, 0.562, 0.6, 0.65, 0.73];
+
+/// Of what is said before its layer has begun, so much of the trust counts against the threshold:
+/// the layer's own forecast comes later and knows better, and is early enough for most reads.
+const EARLY: f32 = 0.85;
 
 /// Asks several forecasters and passes on what those say that have been right about the layer in
 /// this session when they were about as sure: an expert is as likely as the most trusted one that
@@ -78,17 +82,15 @@ fn class(member: usize, confidence: f32) -> usize {
 impl Mixture {
     pub(crate) const NAME: &'static str = "mixture";
 
-    /// Of `boundary-1`, `attention-tap`, `previous-token` and `co-occurrence`.
+    /// Of `attention-tap` and `boundary-1`. What learns from routes alone adds nothing to them that
+    /// is worth its time.
     #[must_use]
     pub fn new(geometry: &Geometry, options: ForecastOptions) -> Self {
         let probe = ForecastOptions { top: options.top, ..ForecastOptions::probe() };
         let probe = probe.with_ple(options.ple);
-        let learnt = ForecastOptions { threshold: 0.1, ..options };
         let members: Vec<Box<dyn Forecaster>> = vec![
             Box::new(Boundary::new(geometry, 1, probe)),
             Box::new(AttentionTap::new(geometry, probe)),
-            Box::new(PreviousToken::new(geometry, learnt)),
-            Box::new(CoOccurrence::new(geometry, learnt)),
         ];
         Self::of(geometry, members, options)
     }
@@ -113,7 +115,7 @@ impl Mixture {
     }
 
     /// Notes what a member says: how likely it makes each expert, and what is to be judged.
-    fn note(&mut self, member: usize) {
+    fn note(&mut self, member: usize, at: Tap) {
         let session = self.turn.session();
         let judged = session.and_then(|session| self.sessions.get_mut(session));
         let (trust, mut said) = match judged {
@@ -124,11 +126,13 @@ impl Mixture {
             let class = class(member, *confidence);
             let trust = trust.and_then(|trust| trust.get(key.layer().index()));
             let share = trust.map_or(Trust::default(), |of| of[class]).share(*confidence);
+            let counts = if key.layer() == at.layer() { share } else { EARLY * share };
             let same = |(due, expert, _): &&mut (Deadline, ExpertIdx, f32)| {
                 due == needed_by && *expert == key.expert()
             };
             match self.likely.iter_mut().find(same) {
                 Some((_, _, best)) => *best = best.max(share),
+                None if counts < self.options.threshold => {}
                 None => self.likely.push((*needed_by, key.expert(), share)),
             }
             let Some(said) = &mut said else { continue };
@@ -175,7 +179,7 @@ impl Forecaster for Mixture {
         for member in 0..self.members.len() {
             self.said.clear();
             self.members[member].predict(at, results, &mut self.said);
-            self.note(member);
+            self.note(member, at);
         }
         self.likely.sort_unstable_by_key(|(due, expert, _)| (*due, *expert));
         let most = self.geometry.top_k() * results.rows.max(1);

@@ -136,7 +136,7 @@ pub(crate) const AHEAD: Key = Key {
 pub(crate) const PROBE_KEYS: &[Key] = &[TOP, MARGIN, PLE];
 pub(crate) const LEARNT_KEYS: &[Key] = &[TOP, CONFIDENCE, AHEAD];
 pub(crate) const KNOWN_KEYS: &[Key] = &[AHEAD];
-pub(crate) const MIXTURE_KEYS: &[Key] = &[TOP, CONFIDENCE, PLE, AHEAD];
+pub(crate) const MIXTURE_KEYS: &[Key] = &[TOP, CONFIDENCE, PLE];
 
 /// `defaults` with the options of `text` taken over. A comma joins them as well as a plus.
 pub(crate) fn read(

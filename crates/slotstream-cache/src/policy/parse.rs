@@ -7,8 +7,8 @@ use slotstream_core::{ErrorKind, EvictionPolicy};
 use super::options::{Given, Options, PolicyOption, described};
 use super::per_layer::Schedule;
 use super::{
-    Analogue, Arc, Clock, Cyclic, Fifo, ForecastAware, HotPin, LayerLocal, LeastStale, Lfu, Lirs,
-    Lru, PerLayer, PerLayerCounts, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu,
+    Analogue, Arc, Clock, Cyclic, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs, Lru, PerLayer,
+    PerLayerCounts, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu,
 };
 
 type Boxed = Box<dyn EvictionPolicy>;
@@ -143,12 +143,6 @@ const KNOWN: &[Known] = &[
         name: "layer-local",
         about: "in a pool at its floor, a demand takes a slot of its own layer",
         make: Around(|given, inner| given.set(()).map(|()| boxed(LayerLocal::new(inner)))),
-        options: described::<()>,
-    },
-    Known {
-        name: "forecast-aware",
-        about: "spares what a forecast has named until its layer has come",
-        make: Around(|given, inner| given.set(()).map(|()| boxed(ForecastAware::new(inner)))),
         options: described::<()>,
     },
     Known {

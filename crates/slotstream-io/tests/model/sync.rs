@@ -109,6 +109,11 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender(Arc::clone(&channel)), Receiver(channel))
 }
 
+/// Waits for the next value.
+pub(crate) fn receive<T>(from: &Receiver<T>) -> Result<T, RecvError> {
+    from.recv()
+}
+
 struct Channel<T> {
     queue: Lock<VecDeque<T>>,
     more: Condvar,
