@@ -63,9 +63,9 @@ def windows():
     return [list(ids[at:at + width]) for at in range(0, len(ids), width)]
 
 
-def write_windows(path, texts):
-    data = b"".join(struct.pack(f"<{READ}i", *text[:READ]) for text in texts)
-    header = json.dumps({"windows": {"dtype": "I32", "shape": [len(texts), READ],
+def write_windows(path, texts, read=READ):
+    data = b"".join(struct.pack(f"<{read}i", *text[:read]) for text in texts)
+    header = json.dumps({"windows": {"dtype": "I32", "shape": [len(texts), read],
                                      "data_offsets": [0, len(data)]}}).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header + data)
@@ -262,11 +262,11 @@ def head(commit, rounds, scratch, settings):
         "machine": receipts.machine(scratch),
         "settings": {
             "model": f"the bundled one from a container, {SLOTS} of {RECORDS} slots, one thread "
-                     f"computes, 8 lanes; {len(PROMPTS)} prompts of {PROMPT} held-out tokens, {TOKENS} "
+                     f"computes, 8 lanes; prompts of {PROMPT} tokens of {len(DOCUMENTS)} documents, {TOKENS} "
                      "sampled each; figures are a token's, of all prompts together",
             "disk": "simulated (--throttle): a record alone takes the ratio of a layer's time, "
                     "latency and gain of reads at once in the proportions of apple",
-            "held_out": f"the first {READ} tokens of each of the ten held-out windows, a pass each, "
+            "held_out": f"the first {READ} tokens of each document, a pass each, "
                         "no simulated disk",
             "conditions": os.environ.get("CONDITIONS", "as it was"),
             **settings,
