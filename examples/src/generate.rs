@@ -57,6 +57,7 @@ pub fn run(
         None => session.tokens().to_vec(),
     };
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
+    recorder.start()?;
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }

@@ -26,6 +26,7 @@ pub mod generate;
 mod heap;
 #[cfg(feature = "engine")]
 pub mod inspect;
+mod late_file;
 #[cfg(feature = "engine")]
 mod mapped;
 #[cfg(feature = "engine")]

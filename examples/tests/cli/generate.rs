@@ -335,7 +335,7 @@ fn a_recorded_run_replays_exactly_and_says_the_same() {
     let header = recorded(&path);
     assert_eq!((header.weights, header.logits), (true, 6 + 8));
     assert!(fs::metadata(&path).unwrap().len() > 3 * length);
-    assert_user_error(run, &["--trace", "no/such/folder/f"], "creating failed");
+    assert_user_error(run, &["--trace", "no/such/folder/f"], "no/such/folder/f cannot be written");
     assert_user_error(run, &["--trace-detail"], "--trace <FILE>");
     let shard = bundled().join("model-00001.safetensors");
     let shard = shard.to_str().expect("UTF-8");

@@ -18,6 +18,7 @@
 
 mod container;
 pub mod corpus;
+mod correction;
 pub mod driver;
 mod session;
 mod targets;

@@ -84,6 +84,11 @@ proptest! {
     }
 
     #[test]
+    fn corrections(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("correction", picks, &edits)?;
+    }
+
+    #[test]
     fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("trace", picks, &edits)?;
     }
