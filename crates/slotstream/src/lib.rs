@@ -41,15 +41,20 @@ compile_error!(
     "slotstream reads files positionally through POSIX calls and does not support Windows"
 );
 
+mod atomic;
 mod builder;
 mod container;
+pub mod elastic;
 mod engine;
 mod error;
+mod identity;
 mod index;
+mod lock;
 pub mod machine;
 mod metrics;
 mod mirrors;
 mod plan;
+mod resize;
 mod retained;
 pub mod sampling;
 mod session;
@@ -58,6 +63,7 @@ mod sidecar;
 pub mod text;
 #[cfg(feature = "text")]
 mod text_parts;
+pub mod warm;
 
 pub use candle_core as candle;
 pub use slotstream_cache as cache;
@@ -76,6 +82,7 @@ pub use container::ContainerChoice;
 pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;
+pub use lock::{ModelLock, ModelLockState};
 pub use metrics::{Metrics, PhaseMetrics};
 pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};

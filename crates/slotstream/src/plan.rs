@@ -180,6 +180,14 @@ impl MemoryPlan {
         }
     }
 
+    /// The same plan with a pool of another size, as an engine whose pool was resized has it.
+    #[must_use]
+    pub fn with_slots(&self, slots: usize) -> Self {
+        let mut plan = self.clone();
+        plan.set_pool(slots.min(self.records));
+        plan
+    }
+
     /// Bytes of all rows.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
