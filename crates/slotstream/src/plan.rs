@@ -139,8 +139,9 @@ impl MemoryPlan {
     ///
     /// Where the budget is a number of bytes, it gets as many slots as fit beside a context of
     /// 4,096 tokens and passes of 512 rows, or a longer context where its state takes no more than
-    /// a tenth of what it and the pool have together; where not even the smallest lawful pool fits,
-    /// shorter passes, and then a shorter context. What was asked for is never changed.
+    /// a sixteenth of what it and the pool have together; where not even the smallest lawful pool fits,
+    /// shorter passes, and then a shorter context. What was asked for is never changed. More memory
+    /// never gives fewer slots, shorter passes or a shorter context.
     ///
     /// # Errors
     /// [`Error::Budget`] with the arithmetic when the smallest lawful pool does not fit,

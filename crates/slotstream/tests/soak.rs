@@ -97,7 +97,7 @@ fn answer(session: &mut Session, number: usize, failed: &mut BTreeMap<String, us
 )]
 fn a_thousand_requests() {
     let folder = tempfile::tempdir().expect("a folder");
-    let checkpoint = Checkpoint::open(model()).expect("legal");
+    let checkpoint = Checkpoint::open(&model()).expect("legal");
     let repack = Repack::new(&checkpoint, folder.path());
     repack.run(&mut |_| std::ops::ControlFlow::Continue(())).expect("repacks");
     let builder = || {

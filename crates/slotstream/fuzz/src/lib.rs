@@ -21,6 +21,7 @@ pub mod corpus;
 pub mod driver;
 mod targets;
 mod trace;
+mod warm;
 mod watch;
 
 pub use targets::{TARGETS, Target, target};

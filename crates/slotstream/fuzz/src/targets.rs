@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use crate::{container, trace};
+use crate::{container, trace, warm};
 use slotstream::checkpoint::{
     CheckpointError, GenerationConfig, Header, Index, TextConfig, expected_tensors,
 };
@@ -45,6 +45,7 @@ pub const TARGETS: &[Target] = &[
         run: container::container,
     },
     Target { name: "trace", words: trace::WORDS, most_bytes: 192 << 20, run: trace::trace },
+    Target { name: "warm", words: warm::WORDS, most_bytes: 64 << 20, run: warm::warm },
     Target { name: "tokenizer", words: TOKENIZER, most_bytes: 256 << 20, run: tokenizer },
 ];
 

@@ -111,20 +111,18 @@ fn split(body: &[u8], name: u32, state: u64, records: u32) -> Option<Parts<'_>> 
     (rest.len() == expected).then_some((name, state, rest))
 }
 
-/// Each record once, all of them of this model.
+/// Each record once, all of them of this model. Room is taken for what is there, not for what the
+/// geometry says.
 fn keys(bytes: &[u8], geometry: &Geometry) -> Option<Vec<ExpertKey>> {
-    let mut seen = vec![false; geometry.records()];
-    if bytes.len() / 4 > seen.len() {
-        return None;
-    }
-    let (records, _) = bytes.as_chunks::<4>();
     let key = |[a, b, c, d]: &[u8; 4]| {
         let layer = LayerIdx::new(u16::from_le_bytes([*a, *b]));
         let key = ExpertKey::new(layer, ExpertIdx::new(u16::from_le_bytes([*c, *d])));
-        let seen = seen.get_mut(geometry.index(key)?)?;
-        (!std::mem::replace(seen, true)).then_some(key)
+        geometry.index(key).map(|_| key)
     };
-    records.iter().map(key).collect()
+    let keys: Vec<ExpertKey> = bytes.as_chunks().0.iter().map(key).collect::<Option<_>>()?;
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    sorted.is_sorted_by(|a, b| a < b).then_some(keys)
 }
 
 #[cfg(test)]
