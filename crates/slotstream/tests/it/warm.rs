@@ -143,7 +143,7 @@ fn what_does_not_fit_is_refused_and_the_engine_stays_cold_and_works() {
 #[test]
 fn reads_that_fail_leave_an_empty_pool() {
     let set = left(builder());
-    for nth in [0, 40, 150] {
+    for nth in [0, 40, 120] {
         let (tell, hear) = std::sync::mpsc::channel();
         let open = move |paths: &[std::path::PathBuf]| {
             let reader = open_reader(ReaderKind::Buffered, paths)?;
