@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{FairMutex, Mutex};
 use slotstream_candle::{HostOps, Ops, PlannedOps};
@@ -20,10 +20,14 @@ use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
 use crate::container::{checksums, packed_table};
+use crate::elastic::{Control, ElasticOptions, PressureSource, Watch, system_pressure};
 use crate::engine::{Inner, Runtime, next_number};
+use crate::identity::model_identity;
+use crate::lock::{self, ModelLock};
 use crate::machine::{Machine, MetalGpu, NoGpu};
 use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
+use crate::resize::Elastic;
 use crate::retained::Retained;
 use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
@@ -70,6 +74,8 @@ pub struct EngineBuilder {
     logit_rows: usize,
     ngram_cache_rows: usize,
     norms: Option<NormForm>,
+    elastic: Wish,
+    lock: ModelLock,
     cancel: CancelToken,
     progress: Box<dyn FnMut(LoadProgress)>,
 }
@@ -123,6 +129,8 @@ impl EngineBuilder {
             logit_rows: 1,
             ngram_cache_rows: 16_384,
             norms: None,
+            elastic: None,
+            lock: ModelLock::default(),
             cancel: CancelToken::new(),
             progress: Box::new(|_| {}),
         }
@@ -358,6 +366,28 @@ impl EngineBuilder {
         self
     }
 
+    /// Lets the pool follow the memory of the machine, as the system tells it: it shrinks when memory is
+    /// short and grows back to its plan when there is plenty. Changes time, never a token.
+    #[must_use]
+    pub fn elastic(mut self, options: ElasticOptions) -> Self {
+        self.elastic = Some((options, None));
+        self
+    }
+
+    /// [`elastic`](Self::elastic) by a source of your own.
+    #[must_use]
+    pub fn elastic_by(mut self, options: ElasticOptions, source: Box<dyn PressureSource>) -> Self {
+        self.elastic = Some((options, Some(source)));
+        self
+    }
+
+    /// Says what to do about other processes that run this model; the default is to log a warning.
+    #[must_use]
+    pub const fn lock(mut self, lock: ModelLock) -> Self {
+        self.lock = lock;
+        self
+    }
+
     /// Lets loading end with an error of kind `Cancelled` when `token` is set.
     #[must_use]
     pub fn cancel(mut self, token: CancelToken) -> Self {
@@ -396,6 +426,9 @@ impl EngineBuilder {
         range("checkpoints", self.checkpoints.unwrap_or(0), 0, 1 << 16, "0 to 65536")?;
         range("checkpoint every", self.checkpoint_every, 1, 1 << 30, "1 to 2^30")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
+        if let Some((options, _)) = &self.elastic {
+            options.check()?;
+        }
         if self.device == DeviceKind::Metal && cfg!(not(target_os = "macos")) {
             open_metal()?;
         }
@@ -558,6 +591,7 @@ impl EngineBuilder {
         let begun = Instant::now();
         self.check()?;
         let checkpoint = Arc::new(Checkpoint::open(&self.folder)?);
+        let lock = lock::take(self.lock, || Ok(model_identity(&checkpoint)?))?;
         if let Some(named) = self.named_forecaster(&checkpoint)? {
             self.forecaster = named;
         }
@@ -624,6 +658,7 @@ impl EngineBuilder {
             })
             .transpose()?;
         let runtime = Runtime::new(experts, ngram, queue);
+        let (interval, control) = elastic(self.elastic, &plan)?;
         let engine = Engine(Arc::new(Inner {
             number: next_number(),
             folder: self.folder,
@@ -633,6 +668,8 @@ impl EngineBuilder {
             context: plan.context,
             chunk: plan.chunk,
             retained: Retained::of(&plan),
+            elastic: Elastic::new(plan.slots, control),
+            lock,
             plan,
             policy,
             mode,
@@ -656,6 +693,21 @@ impl EngineBuilder {
         }));
         // The dense weights were read before anybody looked.
         engine.check_unchanged()?;
+        if let Some(interval) = interval {
+            // The first and only one.
+            let _ = engine.0.elastic.watch.set(Watch::start(&engine.0, interval)?);
+        }
         Ok(engine)
     }
+}
+
+/// Options of an elastic pool, and its source where that is not the system's.
+type Wish = Option<(ElasticOptions, Option<Box<dyn PressureSource>>)>;
+
+/// How often an elastic pool looks, and its books.
+fn elastic(wish: Wish, plan: &MemoryPlan) -> Result<(Option<Duration>, Option<Control>), Error> {
+    let Some((options, source)) = wish else { return Ok((None, None)) };
+    let source = source.or_else(system_pressure).ok_or(Error::NoPressureSource {})?;
+    let pool = (plan.slots, plan.floor_slots);
+    Ok((options.interval, Some(Control::new(options, source, pool, plan.slot_bytes))))
 }

@@ -147,8 +147,9 @@ impl MemoryPlan {
     ///
     /// Where the budget is a number of bytes, it gets as many slots as fit beside a context of
     /// 4,096 tokens and passes of 512 rows, or a longer context where its state takes no more than
-    /// a tenth of what it and the pool have together; where not even the smallest lawful pool fits,
-    /// no checkpoints, then shorter passes, and then a shorter context. What was asked for is never changed.
+    /// a sixteenth of what it and the pool have together; where not even the smallest lawful pool fits,
+    /// no checkpoints, then shorter passes, and then a shorter context. What was asked for is never
+    /// changed. More memory never gives fewer slots, shorter passes or a shorter context.
     ///
     /// # Errors
     /// [`Error::Budget`] with the arithmetic when the smallest lawful pool does not fit,
@@ -187,6 +188,14 @@ impl MemoryPlan {
             checkpoints: sizes.checkpoints,
             budget: None,
         }
+    }
+
+    /// The same plan with a pool of another size, as an engine whose pool was resized has it.
+    #[must_use]
+    pub fn with_slots(&self, slots: usize) -> Self {
+        let mut plan = self.clone();
+        plan.set_pool(slots.min(self.records));
+        plan
     }
 
     /// Bytes of all rows.

@@ -23,6 +23,7 @@ pub mod driver;
 mod session;
 mod targets;
 mod trace;
+mod warm;
 mod watch;
 
 pub use targets::{TARGETS, Target, target};

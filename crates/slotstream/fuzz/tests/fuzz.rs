@@ -94,6 +94,11 @@ proptest! {
     }
 
     #[test]
+    fn warm_starts(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("warm", picks, &edits)?;
+    }
+
+    #[test]
     fn tokenizers(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("tokenizer", picks, &edits)?;
     }
