@@ -46,7 +46,7 @@ pub fn run(
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
-    let (builder, mut recorder) =
+    let (builder, recorder) =
         arguments.trace.begin(builder, &arguments.engine, &model, "generate")?;
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;

@@ -28,8 +28,7 @@ pub struct TraceArguments {
 pub(crate) struct Recorder(Option<(Shared<TraceWriter<LateFile>>, LateFile)>);
 
 impl TraceArguments {
-    /// Has an engine recorded, if that is asked for. `what` says in the file what ran. A file that is
-    /// there stays until [`Recorder::begun`].
+    /// Has an engine recorded, if that is asked for. `what` says in the file what ran.
     ///
     /// # Errors
     /// [`Failure::File`] when the file cannot be made; [`Failure::Option`] when it is of the model,
@@ -41,9 +40,7 @@ impl TraceArguments {
         model: &ModelFolder,
         what: &str,
     ) -> Result<(EngineBuilder, Recorder), Failure> {
-        let Some(path) = &self.trace else {
-            return Ok((builder, Recorder { writer: None, aside: None }));
-        };
+        let Some(path) = &self.trace else { return Ok((builder, Recorder(None))) };
         if is_within(path, &model.path) {
             return Err(Failure::Option {
                 option: "--trace",
