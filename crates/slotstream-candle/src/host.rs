@@ -90,6 +90,10 @@ impl Ops for HostOps {
         self.kernels.thread_wait()
     }
 
+    fn identity(&self) -> String {
+        self.kernels.identity()
+    }
+
     fn is_host(&self) -> bool {
         true
     }

@@ -131,6 +131,9 @@ impl Cpu {
     }
 }
 
+/// To be raised with every change after which a result has other bits.
+const REVISION: u32 = 1;
+
 impl Kernels for Cpu {
     fn name(&self) -> String {
         format!("{} x {}", self.isa, self.threads())
@@ -142,6 +145,11 @@ impl Kernels for Cpu {
 
     fn thread_wait(&self) -> Duration {
         self.threads.waited()
+    }
+
+    fn identity(&self) -> String {
+        // Whatever the instruction set and the threads.
+        format!("{} cpu {REVISION}", self.arithmetic.as_str())
     }
 
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {
