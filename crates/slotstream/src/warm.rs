@@ -255,7 +255,7 @@ impl Engine {
                 Err(WarmError::PolicyState { policy: set.policy.clone(), source }.into())
             }
         };
-        runtime.after_pass();
+        runtime.after_pass(&**self.0.model.ops());
         runtime.set_busy(false);
         drop(runtime);
         // After the reads and before anything is used.
