@@ -24,6 +24,12 @@ pub trait Ops: Send + Sync + fmt::Debug {
     /// The name of the arithmetic; see [`Arithmetic`](slotstream_kernels::Arithmetic).
     fn arithmetic(&self) -> &'static str;
 
+    /// What the bits of its results depend on: two op sets of the same identity give the same. What
+    /// is kept of one run is of use to another by this. By default arithmetic and name.
+    fn identity(&self) -> String {
+        format!("{} {}", self.arithmetic(), self.name())
+    }
+
     /// Whether tensors lie in host memory, so that reading one back costs no wait.
     fn is_host(&self) -> bool;
 

@@ -196,15 +196,22 @@ impl<'n> Embedding<'n> {
     }
 
     /// `[m, ple_embed_dim]`.
-    fn join(&mut self, model: &QwenModel, rows: usize) -> Result<&Tensor, QwenError> {
+    fn join(
+        &mut self,
+        model: &QwenModel,
+        rows: usize,
+        cancel: Option<&CancelToken>,
+    ) -> Result<&Tensor, QwenError> {
         if let Self::Requested(store, ticket) = self
             && let Some(ticket) = ticket.take()
         {
             let width = ticket.values() / rows.max(1);
             let mut values = vec![0.0; ticket.values()];
-            store
-                .join(ticket, &mut values)
-                .map_err(|e| QwenError::Ngram { source: Box::new(e) })?;
+            let joined = match cancel {
+                Some(cancel) => store.join_unless(cancel, ticket, &mut values),
+                None => store.join(ticket, &mut values),
+            };
+            joined.map_err(|e| QwenError::Ngram { source: Box::new(e) })?;
             let joined = Tensor::from_vec(values, (rows, width), &model.device).within("ngram");
             *self = Self::Joined(joined.map_err(QwenError::layer(0))?);
         }
@@ -288,7 +295,7 @@ impl Run<'_, '_> {
             && *at == index
         {
             let rows = self.pass.step.tokens.len();
-            let embedding = self.embedding.join(self.model, rows)?;
+            let embedding = self.embedding.join(self.model, rows, self.pass.cancel)?;
             let window = state.ple.as_mut().ok_or(QwenError::NgramStore { model: true })?;
             let (added, conv) = ple.output(ops, h, embedding, window).map_err(&failed)?;
             window.push(&conv).map_err(&failed)?;
@@ -464,7 +471,7 @@ impl Run<'_, '_> {
         if !(first..=target).contains(layer) {
             return Ok(None);
         }
-        let embedding = self.embedding.join(model, rows)?;
+        let embedding = self.embedding.join(model, rows, self.pass.cancel)?;
         let failed = QwenError::layer(*layer);
         let (added, _) = ple.output(self.ops, h, embedding, window).map_err(&failed)?;
         if let Some(observer) = self.pass.observer {

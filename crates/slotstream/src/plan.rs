@@ -32,6 +32,8 @@ pub struct PlanRequest {
     pub threads: usize,
     /// Rows that a session can undo.
     pub rollback_rows: usize,
+    /// Most checkpoints of a session.
+    pub checkpoints: Option<usize>,
     /// Most rows whose logits are alive at once.
     pub logit_rows: usize,
     /// Rows of the n-gram cache.
@@ -67,6 +69,7 @@ impl PlanRequest {
             lanes: 8,
             threads: cores,
             rollback_rows: 0,
+            checkpoints: None,
             logit_rows: 1,
             ngram_cache_rows: 16_384,
             device: DeviceKind::Cpu,
@@ -117,7 +120,7 @@ pub struct PlanRow {
 #[non_exhaustive]
 pub struct MemoryPlan {
     /// The rows, zero ones too: pool, fixed, prefill workspace, sweep staging, draft head,
-    /// lookahead, retained state, gpu, margin.
+    /// lookahead, retained state, checkpoints, gpu, margin.
     pub rows: Vec<PlanRow>,
     /// Slots of the pool.
     pub slots: usize,
@@ -133,6 +136,8 @@ pub struct MemoryPlan {
     pub context: usize,
     /// Most rows of a prefill pass.
     pub chunk: usize,
+    /// Most checkpoints of a session.
+    pub checkpoints: usize,
     /// What the plan had to fit in; `None` where a number of slots was asked for.
     pub budget: Option<Budget>,
 }
@@ -142,8 +147,9 @@ impl MemoryPlan {
     ///
     /// Where the budget is a number of bytes, it gets as many slots as fit beside a context of
     /// 4,096 tokens and passes of 512 rows, or a longer context where its state takes no more than
-    /// a tenth of what it and the pool have together; where not even the smallest lawful pool fits,
-    /// shorter passes, and then a shorter context. What was asked for is never changed.
+    /// a sixteenth of what it and the pool have together; where not even the smallest lawful pool fits,
+    /// no checkpoints, then shorter passes, and then a shorter context. What was asked for is never
+    /// changed. More memory never gives fewer slots, shorter passes or a shorter context.
     ///
     /// # Errors
     /// [`Error::Budget`] with the arithmetic when the smallest lawful pool does not fit,
@@ -179,8 +185,17 @@ impl MemoryPlan {
             layers: geometry.layers(),
             context: sizes.context,
             chunk: sizes.chunk,
+            checkpoints: sizes.checkpoints,
             budget: None,
         }
+    }
+
+    /// The same plan with a pool of another size, as an engine whose pool was resized has it.
+    #[must_use]
+    pub fn with_slots(&self, slots: usize) -> Self {
+        let mut plan = self.clone();
+        plan.set_pool(slots.min(self.records));
+        plan
     }
 
     /// Bytes of all rows.

@@ -5,6 +5,7 @@ use slotstream_qwen::{QwenModel, State};
 
 use super::{PlanRequest, PlanRow};
 use crate::DeviceKind;
+use crate::retained::checkpoint_bytes;
 
 /// Room for what is in no row: the program's own pages that are first used later, the allocator,
 /// message buffers, books of a pool.
@@ -19,6 +20,8 @@ pub(super) struct Sizes {
     pub(super) context: usize,
     /// Rows of a prefill pass.
     pub(super) chunk: usize,
+    /// Checkpoints of a session.
+    pub(super) checkpoints: usize,
 }
 
 /// All rows; that of the pool is empty.
@@ -50,6 +53,7 @@ pub(super) fn rows(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes)
             "what the forecaster remembers; what is read ahead lies in the pool".into(),
         ),
         retained(checkpoint, request, sizes),
+        kept(checkpoint, request, sizes),
         gpu(request, layout.stride() as u64, workspace),
         row("margin", margin, format!("allocator, {} threads", lanes + threads)),
     ]
@@ -94,6 +98,16 @@ fn retained(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes) -> Pla
             state.fixed,
             state.ring
         ),
+    }
+}
+
+fn kept(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes) -> PlanRow {
+    let (checkpoints, sessions) = (sizes.checkpoints, request.sessions);
+    let each = checkpoint_bytes(checkpoint.config(), request.rollback_rows);
+    PlanRow {
+        name: "checkpoints",
+        bytes: each.saturating_mul(checkpoints as u64).saturating_mul(sessions as u64),
+        what: format!("{checkpoints} a session, {each} each, to come back to"),
     }
 }
 
