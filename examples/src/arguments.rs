@@ -259,7 +259,8 @@ impl EngineArguments {
         for folder in &self.mirror {
             builder = builder.mirror(folder);
         }
-        builder = builder.container(self.container_choice());
+        // One prompt, read once: there is nothing to come back to. `chat` asks for some.
+        builder = builder.container(self.container_choice()).checkpoints(0);
         if let Some(lanes) = self.lanes {
             builder = builder.lanes(lanes);
         }

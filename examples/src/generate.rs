@@ -10,7 +10,8 @@ mod report;
 use std::ffi::OsString;
 
 use slotstream::core::ErrorKind;
-use slotstream::{Error, FinishReason, Session, SessionOptions, TextOptions};
+use slotstream::sampling::SamplingParams;
+use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
 
 use crate::console::parse;
 use crate::prompt::{Prompt, Room};
@@ -38,21 +39,27 @@ pub fn run(
     let sampling = arguments.sampling();
     sampling.validate().map_err(Error::from)?;
     let built_in = || Prompt::Text { text: BUILT_IN_PROMPT.to_owned(), chat: false };
-    let prompt = arguments.prompt.read()?.unwrap_or_else(built_in);
+    let prompt = match arguments.prompt.read()? {
+        None if arguments.load_session.is_none() => Some(built_in()),
+        given => given,
+    };
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
-    let (builder, mut recorder) =
+    let (builder, recorder) =
         arguments.trace.begin(builder, &arguments.engine, &model, "generate")?;
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;
-    let tokens = prompt.tokens(engine.text(), &console.cancel)?;
+    let mut session = begin(&engine, &arguments, sampling)?;
+    session.set_cancel(console.cancel.clone());
+    let tokens = match prompt {
+        Some(prompt) => prompt.tokens(engine.text(), &console.cancel)?,
+        None => session.tokens().to_vec(),
+    };
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
-    recorder.begun()?;
+    recorder.start()?;
     let mut warm = arguments.warm.begin(&engine, &console.cancel)?;
-    let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
-    let mut session = engine.session(options)?;
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
@@ -61,6 +68,9 @@ pub fn run(
     let recorded = recorder.finish(&engine);
     let saved = warm.as_mut().map_or(Ok(()), |warm| warm.save(&engine));
     let generated = generated?;
+    if let (Some(path), None) = (&arguments.save_session, &generated.error) {
+        session.save(path)?;
+    }
     let shadows = watchers.figures()?;
     let mut report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
     report.warm_start = warm.as_ref().map(Warm::figures);
@@ -78,6 +88,22 @@ pub fn run(
     }
 }
 
+/// A new session, or the one that was kept.
+fn begin(
+    engine: &Engine,
+    arguments: &Arguments,
+    sampling: SamplingParams,
+) -> Result<Session, Error> {
+    let Some(path) = &arguments.load_session else {
+        return engine.session(SessionOptions::new().with_sampling(sampling));
+    };
+    let mut session = engine.load_session(path)?;
+    if sampling != SamplingParams::GREEDY {
+        session.set_sampling(sampling)?;
+    }
+    Ok(session)
+}
+
 /// Runs the prompt and generates, writing each piece at once. An error of a pass is part of the
 /// result: the figures so far are still worth showing.
 fn generate(
@@ -87,15 +113,14 @@ fn generate(
     console: &mut Console<'_>,
 ) -> Result<Generated, Failure> {
     let bar = console.bar(prompt.len() as u64, "prompt", false);
-    let result = session.prefill_with(prompt, |done, _| bar.set_position(done as u64));
+    let result = session.prompt_with(prompt, |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
     if let Err(error) = result {
         return match error.kind() {
             // Nothing has run: the request itself is wrong.
             ErrorKind::User => Err(error.into()),
-            kind => {
-                let cancelled = kind == ErrorKind::Cancelled;
-                let finish = if cancelled { FinishReason::Cancelled } else { FinishReason::Failed };
+            _ => {
+                let finish = FinishReason::of(&error);
                 Ok(Generated { text: None, finish, error: Some(error) })
             }
         };

@@ -26,9 +26,12 @@ pub mod generate;
 mod heap;
 #[cfg(feature = "engine")]
 pub mod inspect;
+mod late_file;
 mod leftover;
 #[cfg(feature = "engine")]
 mod mapped;
+#[cfg(feature = "engine")]
+pub mod metal_selfcheck;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;

@@ -181,12 +181,12 @@ fn build(
     let rows = arguments.engine.chunk.unwrap_or(64);
     let builder = builder.logit_rows(rows).cancel(console.cancel.clone());
     let builder = builder.progress(console.load_progress());
-    let (builder, mut recorder) =
+    let (builder, recorder) =
         arguments.trace.begin(builder, &arguments.engine, &model, "perplexity")?;
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;
-    recorder.begun()?;
+    recorder.start()?;
     Ok((engine, recorder, watchers))
 }
 

@@ -57,8 +57,8 @@ pub enum ExpertsError {
         /// Why.
         source: ReadError,
     },
-    /// The pass was cancelled within a sweep.
-    #[error("cancelled while the experts of {layer} were swept")]
+    /// The pass was cancelled while experts were read or swept.
+    #[error("cancelled while the experts of {layer} were read")]
     #[non_exhaustive]
     Cancelled {
         /// The layer.

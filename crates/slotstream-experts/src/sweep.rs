@@ -16,7 +16,7 @@ use slotstream_core::{
 use crate::ExpertsError;
 use crate::landing::{Group, Landed, Lent, Owner, PieceFault, Place, Spare, read};
 use crate::prompt::Prompts;
-use crate::provider::{StreamingExperts, place};
+use crate::provider::{StreamingExperts, Wait, place};
 use crate::runs::{Run, longest_pieces, runs};
 
 /// When a prefill pass is swept. It changes time and what is read, never a bit of the output.
@@ -260,7 +260,7 @@ impl StreamingExperts {
                 let when = "before the reads of a block were queued";
                 return Err(ExpertsError::Order { called: "compute", when });
             }
-            if let Some(landed) = self.next_landed(true)? {
+            if let Some(landed) = self.next_landed(Wait::UnlessCancelled)? {
                 self.settle_block(landed);
             }
         }

@@ -10,7 +10,7 @@ use slotstream_core::{
 
 use crate::ExpertsError;
 use crate::landing::{Group, Landed, Owner, PieceFault, Place, Spare, read};
-use crate::provider::{StreamingExperts, place};
+use crate::provider::{StreamingExperts, Wait, place};
 use crate::runs::{Run, runs};
 use crate::sweep::lend;
 
@@ -188,7 +188,9 @@ impl StreamingExperts {
     /// Waits for the block that was queued first; its records are resident then.
     fn land_block(&mut self, flying: &mut VecDeque<Block>) -> Result<(), ExpertsError> {
         while flying.front().is_some_and(|block| block.landed.is_none()) {
-            let Some(Landed { owner, fault, .. }) = self.next_landed(true)? else { continue };
+            let Some(Landed { owner, fault, .. }) = self.next_landed(Wait::ToTheEnd)? else {
+                continue;
+            };
             let block = flying.iter_mut().find(|block| owner == Owner::Call(block.number));
             if let Some(block) = block {
                 block.landed = Some(fault);

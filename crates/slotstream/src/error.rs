@@ -182,6 +182,9 @@ pub enum Error {
         /// The snapshot's.
         found: String,
     },
+    /// A session's file is damaged or of something else, or could not be written.
+    #[error(transparent)]
+    SessionFile(Box<crate::session_file::SessionFileError>),
     /// Text was asked for and the model has no tokenizer.
     #[cfg(feature = "text")]
     #[error("{} is missing; use token ids, or put the tokenizer beside the model", path.display())]
@@ -216,6 +219,20 @@ pub enum Error {
         /// Which files, and what differs.
         source: Arc<slotstream_core::ReadError>,
     },
+    /// The work was cancelled before a pass began.
+    #[error("cancelled {during}")]
+    #[non_exhaustive]
+    Cancelled {
+        /// When.
+        during: &'static str,
+    },
+    /// The session's deadline passed. Its tokens stay, as with a cancellation.
+    #[error("the deadline has passed")]
+    #[non_exhaustive]
+    Deadline {
+        /// What was given up.
+        source: Box<Self>,
+    },
     /// A policy or forecaster panicked earlier and the engine could not be set right.
     #[error("the engine is unusable since a panic in an earlier pass; build a new one")]
     #[non_exhaustive]
@@ -248,6 +265,7 @@ impl Error {
             Self::Ngram(e) => e.kind(),
             Self::Model(e) => e.kind(),
             Self::Sampling(e) => e.kind(),
+            Self::SessionFile(e) => e.kind(),
             #[cfg(feature = "text")]
             Self::Text(e) => e.kind(),
             #[cfg(feature = "text")]
@@ -267,6 +285,7 @@ impl Error {
             | Self::ForeignSnapshot { .. } => ErrorKind::User,
             Self::Changed { source, .. } | Self::CopiesDiffer { source, .. } => source.kind(),
             Self::WarmStart(e) => e.kind(),
+            Self::Cancelled { .. } | Self::Deadline { .. } => ErrorKind::Cancelled,
             Self::Reader { .. } | Self::Thread { .. } => ErrorKind::Transient,
             Self::Poisoned { .. } => ErrorKind::Bug,
         }
@@ -296,6 +315,7 @@ from!(
     WarmStart(crate::warm::WarmError),
     Kernels(slotstream_kernels::CpuError),
     Sampling(crate::sampling::SamplingError),
+    SessionFile(crate::session_file::SessionFileError),
 );
 
 #[cfg(feature = "text")]

@@ -44,6 +44,7 @@ compile_error!(
 mod atomic;
 mod builder;
 mod container;
+mod device;
 pub mod elastic;
 mod engine;
 mod error;
@@ -58,11 +59,13 @@ mod resize;
 mod retained;
 pub mod sampling;
 mod session;
+pub mod session_file;
 mod sidecar;
 #[cfg(feature = "text")]
 pub mod text;
 #[cfg(feature = "text")]
 mod text_parts;
+mod turns;
 pub mod warm;
 
 pub use candle_core as candle;
@@ -77,8 +80,9 @@ pub use slotstream_lookahead as lookahead;
 pub use slotstream_ngram as ngram;
 pub use slotstream_qwen as qwen;
 
-pub use builder::{DeviceKind, EngineBuilder, OpenReader};
+pub use builder::{EngineBuilder, OpenReader};
 pub use container::ContainerChoice;
+pub use device::{DeviceKind, open_metal};
 pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;

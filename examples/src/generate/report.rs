@@ -23,6 +23,8 @@ pub(super) struct Generated {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     prompt_tokens: usize,
+    /// Of the prompt, those that did not run because a session that was loaded had seen them.
+    reused_tokens: u64,
     tokens: Vec<u32>,
     text: Option<String>,
     finish_reason: String,
@@ -62,6 +64,7 @@ impl Report {
         let (total, decode) = (metrics.total(), metrics.decode);
         Self {
             prompt_tokens,
+            reused_tokens: metrics.reused,
             tokens: session.generated().to_vec(),
             text: generated.text.clone(),
             finish_reason: finish_name(generated),
@@ -100,7 +103,10 @@ impl Report {
         let (read, issued) = (show_size(self.bytes_read), show_size(self.bytes_issued));
         let wait = percent(self.io_wait_share);
         let mut rows = vec![
-            ("prompt", format!("{} tokens", self.prompt_tokens)),
+            (
+                "prompt",
+                format!("{} tokens, {} of them known", self.prompt_tokens, self.reused_tokens),
+            ),
             ("generated", format!("{} tokens, ended by {}", self.tokens.len(), self.finish_reason)),
             ("first token", seconds(self.metrics.time_to_first_token)),
             ("prefill", rate(self.prefill_tok_s, "tok/s")),
@@ -124,6 +130,7 @@ impl Report {
 fn finish_name(generated: &Generated) -> String {
     match &generated.finish {
         FinishReason::Cancelled => "cancelled",
+        FinishReason::Deadline => "deadline",
         FinishReason::Eos(_) => "eos",
         FinishReason::Stop(_) => "stop",
         FinishReason::Length => "length",

@@ -119,7 +119,8 @@ fn an_interrupted_look_says_so() {
 #[test]
 fn a_simulated_disk_is_measured_as_generate_has_it() {
     let throttle = ["--throttle", "latency=2ms,gbs=0.01"];
-    let flags = ["--model", utf8(&bundled()), "--threads", "1", "--no-table"];
+    let model = bundled();
+    let flags = ["--model", utf8(&model), "--threads", "1", "--no-table"];
     let object = examined(&[&flags[..], &throttle].concat());
     assert!(object["disk"]["what"].as_str().is_some_and(|what| what.contains("--throttle")));
     // A record of 27,648 bytes alone: the latency, and its bytes one piece after another.

@@ -399,7 +399,7 @@ fn a_recorded_run_replays_exactly_and_says_the_same() {
     assert_user_error(run, &["--trace", file, "--context", "8"], "context");
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
-    assert_user_error(run, &["--trace", "no/such/folder/f"], "creating failed");
+    assert_user_error(run, &["--trace", "no/such/folder/f"], "no/such/folder/f cannot be written");
     assert_user_error(run, &["--trace-detail"], "--trace <FILE>");
     let shard = bundled().join("model-00001.safetensors");
     let shard = shard.to_str().expect("UTF-8");
@@ -551,4 +551,26 @@ fn every_mistake_is_named() {
     ] {
         assert_user_error(run, arguments, words);
     }
+}
+
+#[test]
+fn a_session_is_saved_and_gone_on_with() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("own.session");
+    let file = path.to_str().expect("UTF-8");
+    let whole = generated(&["--quiet", "--max-tokens", "24"]);
+    let first = generated(&["--quiet", "--max-tokens", "10", "--save-session", file]);
+    assert_eq!(first["reused_tokens"], 0);
+    // Without a prompt the session goes on.
+    let load = ["--quiet", "--load-session", file, "--slots", "18"];
+    let rest = generated(&[&load[..], &["--max-tokens", "14"]].concat());
+    assert_eq!([ids(&first), ids(&rest)].concat(), ids(&whole));
+    let prompt = whole["prompt_tokens"].as_u64().expect("a number");
+    assert_eq!(rest["prompt_tokens"].as_u64(), Some(prompt + 10));
+    assert_eq!(rest["reused_tokens"].as_u64(), Some(prompt + 9), "the last one had not run");
+    // With one, what they share is known.
+    let text = "CHAPTER II\n\nMr. Darcy ";
+    let again = generated(&[&load[..], &["--prompt", text, "--max-tokens", "10"]].concat());
+    assert_eq!(ids(&again), ids(&first));
+    assert_user_error(run, &["--load-session", "nowhere.session"], "nowhere.session");
 }

@@ -148,6 +148,14 @@ impl<T> Receiver<T> {
     }
 }
 
+/// As the provider's own; here nobody cancels, so there is nothing to look at meanwhile.
+pub(crate) fn recv_unless<T>(
+    receiver: &Receiver<T>,
+    _stop: impl Fn() -> bool,
+) -> Result<Option<T>, RecvError> {
+    receiver.recv().map(Some)
+}
+
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sender")

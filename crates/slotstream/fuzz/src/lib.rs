@@ -18,7 +18,9 @@
 
 mod container;
 pub mod corpus;
+mod correction;
 pub mod driver;
+mod session;
 mod targets;
 mod trace;
 mod warm;

@@ -79,6 +79,16 @@ proptest! {
     }
 
     #[test]
+    fn sessions(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("session", picks, &edits)?;
+    }
+
+    #[test]
+    fn corrections(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("correction", picks, &edits)?;
+    }
+
+    #[test]
     fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("trace", picks, &edits)?;
     }

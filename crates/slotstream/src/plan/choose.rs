@@ -20,6 +20,9 @@ const DEFAULT_CHUNK: usize = 512;
 const SMALLEST_CHUNK: usize = 64;
 /// Numbers of rows that are chosen are multiples of this.
 const CHUNK_STEP: usize = 16;
+/// Checkpoints of a session when nothing else is asked for: where the last prompt ended, and the one
+/// before it. None, for machines in which those do not fit.
+const DEFAULT_CHECKPOINTS: usize = 2;
 /// A longer context is taken while its state is at most one part in so many of what it shares
 /// with the pool.
 const CONTEXT_SHARE: u64 = 16;
@@ -57,13 +60,14 @@ pub(super) fn slots(checkpoint: &Checkpoint, sizing: Sizing) -> Result<usize, Er
 pub(super) fn usual(checkpoint: &Checkpoint, request: &PlanRequest) -> Sizes {
     let longest = checkpoint.config().max_position_embeddings;
     let context = request.context.unwrap_or(DEFAULT_CONTEXT).min(longest);
-    Sizes { context, chunk: request.chunk.unwrap_or(DEFAULT_CHUNK).min(context) }
+    let chunk = request.chunk.unwrap_or(DEFAULT_CHUNK).min(context);
+    Sizes { context, chunk, checkpoints: request.checkpoints.unwrap_or(DEFAULT_CHECKPOINTS) }
 }
 
 /// The plan that fits into `budget`. More memory never gives fewer slots, shorter passes or a shorter
-/// context: below the usual sizes the pool is the smallest lawful one, and what is over goes to the
-/// passes, or where not even the shortest ones fit, to the context; above them the pool and the context
-/// grow side by side, each by its share.
+/// context: below the usual sizes the pool is the smallest lawful one, and what is over goes to
+/// checkpoints, or where not even none fit, to the passes, or where not even the shortest ones fit, to
+/// the context; above them the pool and the context grow side by side, each by its share.
 pub(super) fn within(
     checkpoint: &Checkpoint,
     request: &PlanRequest,
@@ -89,7 +93,7 @@ pub(super) fn within(
 }
 
 /// Sizes below the usual ones, ascending: contexts with the shortest passes, then passes with the usual
-/// context. What was asked for stays.
+/// context, both without checkpoints, and then those. What was asked for stays.
 fn smaller(request: &PlanRequest, usual: Sizes) -> Vec<Sizes> {
     let steps = |wish: Option<usize>, step: usize, least: usize, most: usize| -> Vec<usize> {
         let from = if wish.is_some() { most } else { least.min(most) };
@@ -97,11 +101,17 @@ fn smaller(request: &PlanRequest, usual: Sizes) -> Vec<Sizes> {
     };
     let chunks = steps(request.chunk, CHUNK_STEP, SMALLEST_CHUNK, usual.chunk);
     let contexts = steps(request.context, CONTEXT_STEP, SHORTEST_CONTEXT, usual.context);
-    let least = chunks.first().copied().unwrap_or(usual.chunk);
-    let shorter =
-        contexts.iter().map(|context| Sizes { context: *context, chunk: least.min(*context) });
-    let with_usual = |chunk: &usize| Sizes { context: usual.context, chunk: *chunk };
-    shorter.chain(chunks.iter().skip(1).map(with_usual)).collect()
+    let kept = steps(request.checkpoints, 1, 0, usual.checkpoints);
+    let least = |sizes: &[usize], usual: usize| sizes.first().copied().unwrap_or(usual);
+    let (chunk, checkpoints) = (least(&chunks, usual.chunk), least(&kept, usual.checkpoints));
+    let shorter = contexts.iter().map(|context| Sizes {
+        context: *context,
+        chunk: chunk.min(*context),
+        checkpoints,
+    });
+    let passes = chunks.iter().skip(1).map(|chunk| Sizes { chunk: *chunk, checkpoints, ..usual });
+    let checkpoints = kept.iter().skip(1).map(|kept| Sizes { checkpoints: *kept, ..usual });
+    shorter.chain(passes).chain(checkpoints).collect()
 }
 
 /// Slots that fit beside the other rows; `None`: fewer than the floor.
@@ -141,7 +151,7 @@ fn grown(
         (context, shared - taken.min(shared))
     };
     let slots = usize::try_from((pool / stride).min(records)).unwrap_or(plan.records);
-    let sizes = Sizes { context, chunk: plan.chunk };
+    let sizes = Sizes { context, chunk: plan.chunk, checkpoints: plan.checkpoints };
     let mut plan = MemoryPlan::without_pool(checkpoint, request, sizes);
     plan.set_pool(slots);
     plan

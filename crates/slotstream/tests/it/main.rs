@@ -12,7 +12,11 @@ mod plan;
 #[cfg(feature = "text")]
 mod real_tokenizer;
 mod refusals;
+#[cfg(feature = "text")]
+mod reuse;
 mod rig;
+#[cfg(feature = "text")]
+mod session_file;
 mod sessions;
 mod sweep;
 #[cfg(feature = "text")]

@@ -1,11 +1,11 @@
 //! The memory plan.
 
-#[cfg(not(target_os = "macos"))]
-use slotstream::DeviceKind;
 use slotstream::checkpoint::Checkpoint;
 use slotstream::core::ErrorKind;
 use slotstream::machine::Machine;
-use slotstream::{Engine, EngineBuilder, Error, MemoryPlan, PlanRequest, SessionOptions, Sizing};
+use slotstream::{
+    DeviceKind, Engine, EngineBuilder, Error, MemoryPlan, PlanRequest, SessionOptions, Sizing,
+};
 use slotstream_replay::{Shadows, Shared};
 use slotstream_testkit::checkpoint::{CheckpointSpec, published_config};
 
@@ -23,6 +23,8 @@ fn rows_are_all_there_and_add_up() {
         "draft head",
         "lookahead",
         "retained state",
+        "checkpoints",
+        "gpu",
         "margin",
     ];
     assert_eq!(names, expected);
@@ -101,6 +103,32 @@ impl Published {
     }
 }
 
+/// Planned anywhere: the GPU is a figure.
+#[test]
+fn a_gpu_has_a_row_and_its_working_set_is_the_limit() {
+    let published = Published::write();
+    let checkpoint = Checkpoint::open(published.0.path()).expect("headers");
+    let plan = |device, working_set| {
+        let machine = Machine::simulated(64 << 30).with_working_set(working_set);
+        let mut request = PlanRequest::new(machine);
+        (request.device, request.lanes) = (device, 8);
+        MemoryPlan::new(&checkpoint, &request)
+    };
+    let mac = plan(DeviceKind::Metal, 10 << 30).expect("fits");
+    let budget = mac.budget.clone().expect("a machine has one");
+    assert_eq!(budget.bytes, 8 << 30, "{}", budget.why);
+    assert!(mac.total_bytes() <= budget.bytes && mac.slots >= mac.floor_slots, "{mac}");
+    // What is read and not yet copied, and activations in buffers that are too large.
+    let landing = 8 * mac.slot_bytes;
+    assert_eq!(mac.row_bytes("gpu"), mac.row_bytes("prefill workspace") + landing, "{mac}");
+    assert!(mac.to_string().contains("recommends 10737418240"), "{mac}");
+    let cpu = plan(DeviceKind::Cpu, 10 << 30).expect("fits");
+    assert_eq!(cpu.row_bytes("gpu"), 0);
+    assert!(cpu.slots > mac.slots);
+    let error = plan(DeviceKind::Metal, 4 << 30).expect_err("2 GiB are left");
+    assert!(error.to_string().contains("the GPU's working set less 2 GiB"), "{error}");
+}
+
 #[test]
 fn the_published_shape_on_machines_of_all_sizes() {
     let published = Published::write();
@@ -129,13 +157,14 @@ fn a_small_machine_gets_shorter_passes_before_a_shorter_context() {
     let published = Published::write();
     // A process that has nothing yet: a real one grows meanwhile.
     let machine = Machine::default();
-    let usual = published.builder().sizing(Sizing::PerLayer(14)).machine(machine).plan();
+    let published = || published.builder().checkpoints(0);
+    let usual = published().sizing(Sizing::PerLayer(14)).machine(machine).plan();
     let usual = usual.expect("asked for");
     assert_eq!((usual.slots, usual.context, usual.chunk), (48 * 14, 4096, 512));
     assert!((usual.experts_per_layer() - 14.0).abs() < 1e-9);
     // Room for the floor, and not for passes of 512 rows.
     let floor = usual.total_bytes() - (usual.slots - usual.floor_slots) as u64 * usual.slot_bytes;
-    let builder = |bytes| published.builder().sizing(Sizing::Memory(bytes)).machine(machine);
+    let builder = |bytes| published().sizing(Sizing::Memory(bytes)).machine(machine);
     let tight = builder(floor - (20 << 20)).plan().expect("with shorter passes");
     assert!(tight.chunk < 512 && tight.context == 4096, "{tight}");
     let asked = builder(floor - (20 << 20)).chunk(512).plan().expect("with a shorter context");
