@@ -80,7 +80,7 @@ def speeds(programs, model, group=None, disk=("--reader", "direct"), told=("--re
     with tempfile.TemporaryDirectory() as folder:
         trace = f"{folder}/run.trace"
         measured = run(f"{programs}/generate", [
-            *engine, *disk, "--quiet", "--ignore-eos", "--prompt-ids", ids(128, 30000),
+            *engine, *disk, "--quiet", "--ignore-eos", "--prompt-ids", ids(32, 30000),
             "--max-tokens", "65", "--temperature", "1", "--trace", trace,
         ], group)
         evict([model])
@@ -173,7 +173,7 @@ def head(commit, loads, model):
             "memory": "context of 640 tokens (bundled: 4,096) full at the end of the run; peak "
                       "is VmHWM, files that are mapped included",
             "cgroup": f"memory limit {BUDGET} + {BESIDE} bytes, page cache included",
-            "speed": "a third of the records in slots, 128 prompt tokens, 65 drawn at temperature 1; generate before "
+            "speed": "a third of the records in slots, 32 prompt tokens, 65 drawn at temperature 1; generate before "
                      "doctor",
             "simulated": f"generate --throttle latency=100us,gbs={SIMULATED}, doctor --sim-disk-gb-s "
                          f"{SIMULATED}",

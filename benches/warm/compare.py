@@ -5,18 +5,19 @@ import os
 import statistics
 import subprocess
 import sys
+from itertools import product
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import receipt as receipts  # noqa: E402
 
-# What a prompt is made of: the first so many bytes of a text, and the next ones.
+# What the first run reads: so many bytes of a text. The later one reads the next ones, as many or few.
 PART = 1200
+LATER = {"long": 1200, "short": 24}
 TOKENS = 100
 # The text that the first run reads, and the one that the later run reads.
 PAIRS = {
-    "prose, its next page": ("docs/embedding.md", "docs/embedding.md"),
-    "code, its next page": ("examples/src/doctor.rs", "examples/src/doctor.rs"),
-    "prose, then code": ("docs/embedding.md", "examples/src/doctor.rs"),
+    "same": ("examples/src/doctor.rs", "examples/src/doctor.rs"),
+    "other": ("docs/embedding.md", "examples/src/doctor.rs"),
 }
 POOLS = {"10%": 67, "30%": 201}
 POLICIES = ["analogue", "lru"]
@@ -33,20 +34,19 @@ def run(program, text, flags):
     return json.loads(child.stdout.splitlines()[-1])
 
 
-def text(path, part):
+def text(path, begin, length):
     with open(path, encoding="utf-8") as file:
-        whole = file.read()
-    return whole[part * PART:(part + 1) * PART]
+        return file.read()[begin:begin + length]
 
 
-def case(program, scratch, pair, slots, policy):
+def case(program, scratch, pair, later_bytes, slots, policy):
     file = f"{scratch}/{slots}-{policy}.warm"
     if os.path.exists(file):
         os.remove(file)
     engine = ["--slots", str(slots), "--policy", policy]
     first, later = PAIRS[pair]
-    run(program, text(first, 0), [*engine, "--warm-start", file])
-    prompt = text(later, 1)
+    run(program, text(first, 0, PART), [*engine, "--warm-start", file])
+    prompt = text(later, PART, later_bytes)
     cold = run(program, prompt, engine)
     warm = run(program, prompt, [*engine, "--warm-start", file])
     if cold["tokens"] != warm["tokens"]:
@@ -72,12 +72,12 @@ def main():
     rows = {}
     for _ in range(int(rounds)):
         for pair in PAIRS:
-            for pool, slots in POOLS.items():
-                for policy in POLICIES:
-                    name = f"{pair}, {pool}, {policy}"
-                    rows.setdefault(name, []).append(case(program, scratch, pair, slots, policy))
+            for (prompt, later), (pool, slots), policy in product(LATER.items(), POOLS.items(), POLICIES):
+                name = f"{pair} text, {prompt} prompt, {pool}, {policy}"
+                found = case(program, scratch, pair, later, slots, policy)
+                rows.setdefault(name, []).append(found)
     for name, row in receipts.each(rows, statistics.median).items():
-        print(f"{name:36} decode {row['cold_hit_rate']:.3f} -> {row['warm_hit_rate']:.3f}, prompt "
+        print(f"{name:40} decode {row['cold_hit_rate']:.3f} -> {row['warm_hit_rate']:.3f}, prompt "
               f"{row['cold_prompt_hit_rate']:.3f} -> {row['warm_prompt_hit_rate']:.3f}, read "
               f"{row['cold_bytes']:,.0f} -> {row['warm_bytes']:,.0f} + {row['sweep_bytes']:,.0f}")
     if receipt:
@@ -88,8 +88,8 @@ def main():
             "machine": receipts.machine("."),
             "settings": {
                 "model": "bundled, 672 records",
-                "texts": f"{PART} bytes of a text for the first run, the next {PART} of the same or of "
-                         "another text for the later one",
+                "texts": f"{PART} bytes of a text for the first run, the next {PART} (long) or 24 (short) "
+                         "of the same or of another text for the later one",
                 "tokens": f"{TOKENS} drawn at temperature 0.8, the same with and without",
                 "hit_rate": "decoding alone: distinct (layer, expert) of a pass that were resident",
             },
