@@ -97,6 +97,7 @@ def main():
             "rounds": int(rounds),
             "median": receipts.each(rows, statistics.median),
             "spread": receipts.each(rows, lambda values: [min(values), max(values)]),
+            "figures": receipts.each(rows, list),
         })
 
 
