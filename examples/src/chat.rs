@@ -2,25 +2,30 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead};
+use std::path::Path;
 
 use clap::Parser;
+use serde_json::Value;
 use slotstream::core::{CancelToken, ErrorKind};
 use slotstream::text::{ChatOptions, Message};
-use slotstream::{Engine, Error, Session, SessionOptions, TextOptions};
+use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
 
 use crate::console::parse;
-use crate::figures::{percent, rate, seconds, table};
+use crate::figures::{count, percent, rate, seconds, table};
 use crate::{Console, Ended, EngineArguments, Failure, show_size};
 
 /// What `/help` shows.
-const COMMANDS: &str = "/reset forgets the conversation, /stats shows figures, /quit ends; \
+const COMMANDS: &str = "/reset forgets the conversation, /fork remembers where it is, /back returns \
+                        there, /save FILE and /load FILE keep it, /stats shows figures, /quit ends; \
                         Ctrl-C stops an answer";
 
 /// Talks with a model whose experts stay on disk: a line is a message, the answer is written as it
 /// comes.
 ///
-/// The conversation is kept. Where it begins as before, only what is new is read again. Ctrl-C stops
-/// the answer and nothing else; at the prompt it ends the program, as the end of the input does.
+/// The conversation is kept. Of each prompt only what is new runs. /save FILE writes the conversation
+/// with all that the model has read of it, and /load FILE goes on with it, in another run as well.
+/// Ctrl-C stops the answer and nothing else; at the prompt it ends the program, as the end of the
+/// input does.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "chat", version, allow_negative_numbers = true, after_help = COMMANDS)]
 #[non_exhaustive]
@@ -31,6 +36,9 @@ pub struct Arguments {
     /// Most tokens of an answer
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Conversation")]
     pub max_tokens: usize,
+    /// Places of the conversation to come back to without reading it again; each costs memory
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Conversation")]
+    pub checkpoints: usize,
     /// Always choose the likeliest token [default: what the model recommends]
     #[arg(long, help_heading = "Sampling")]
     pub greedy: bool,
@@ -66,28 +74,26 @@ pub fn run_with(
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
+    let builder = builder.checkpoints(arguments.checkpoints);
     let mut chat = Chat::new(&builder.build()?, &arguments)?;
     console.line(COMMANDS)?;
-    let mut line = String::new();
+    let mut line = Vec::new();
     loop {
         console.write("> ")?;
         console.interrupt.ends_now();
         line.clear();
-        let read = input.read_line(&mut line);
+        let read = input.read_until(b'\n', &mut line);
         if read.map_err(|source| Failure::Input { source })? == 0 {
             console.line("")?;
             return Ok(Ended::Done);
         }
-        match line.trim() {
-            "" => {}
-            "/quit" => return Ok(Ended::Done),
-            "/help" => console.line(COMMANDS)?,
-            "/reset" => chat.reset()?,
-            "/stats" => console.line(&chat.stats())?,
-            command if command.starts_with('/') => {
-                console.line(&format!("{command} is no command: {COMMANDS}"))?;
+        match std::str::from_utf8(&line) {
+            Ok(line) if line.trim() == "/quit" => return Ok(Ended::Done),
+            Ok(line) => chat.hear(line.trim(), console)?,
+            Err(error) => {
+                let at = error.valid_up_to() + 1;
+                console.line(&format!("(left out: byte {at} of that line is not UTF-8)"))?;
             }
-            message => chat.answer(message, console)?,
         }
         if console.cancel.is_cancelled() {
             return Ok(Ended::Interrupted);
@@ -101,9 +107,10 @@ struct Chat<'a> {
     engine: Engine,
     session: Session,
     turns: Vec<Message>,
-    /// Tokens of the last prompt, and those of them that the session had seen.
+    /// Places to return to.
+    aside: Vec<(Session, Vec<Message>)>,
+    /// Tokens of the last prompt.
     prompt: usize,
-    reused: usize,
 }
 
 impl<'a> Chat<'a> {
@@ -111,33 +118,104 @@ impl<'a> Chat<'a> {
         let session = session(engine, arguments)?;
         let turns = arguments.system.iter().map(|text| Message::system(&**text)).collect();
         let engine = engine.clone();
-        Ok(Self { arguments, engine, session, turns, prompt: 0, reused: 0 })
+        Ok(Self { arguments, engine, session, turns, aside: Vec::new(), prompt: 0 })
     }
 
-    fn reset(&mut self) -> Result<(), Failure> {
+    /// Does what a line says.
+    fn hear(&mut self, line: &str, console: &mut Console<'_>) -> Result<(), Failure> {
+        let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let path = Path::new(rest.trim());
+        let done = match command {
+            "" => return Ok(()),
+            "/help" => return console.line(COMMANDS),
+            "/stats" => return console.line(&self.stats()),
+            "/save" | "/load" if rest.is_empty() => {
+                return console.line(&format!("({command} needs the name of a file)"));
+            }
+            "/reset" => self.reset().map(|()| None),
+            "/fork" => self.fork().map(Some),
+            "/back" => Ok(Some(self.back())),
+            "/save" => self.save(path).map(Some),
+            "/load" => self.load(path).map(Some),
+            command if command.starts_with('/') => {
+                return console.line(&format!("{command} is no command: {COMMANDS}"));
+            }
+            _ => return self.answer(line, console),
+        };
+        match done {
+            Ok(Some(words)) => console.line(&format!("({words})")),
+            Ok(None) => Ok(()),
+            // Whatever a command could not do, the conversation is as it was.
+            Err(error) => console.line(&format!("({})", in_words(&error))),
+        }
+    }
+
+    fn reset(&mut self) -> Result<(), Error> {
+        self.aside.clear();
         self.session = session(&self.engine, self.arguments)?;
         self.turns.truncate(usize::from(self.arguments.system.is_some()));
         Ok(())
+    }
+
+    fn fork(&mut self) -> Result<String, Error> {
+        let fork = self.session.fork()?;
+        self.aside.push((fork, self.turns.clone()));
+        Ok(format!("remembered; /back returns here, {} in all", self.aside.len()))
+    }
+
+    fn back(&mut self) -> String {
+        let Some((session, turns)) = self.aside.pop() else {
+            return "there is nothing to go back to: /fork remembers a place".to_owned();
+        };
+        (self.session, self.turns) = (session, turns);
+        format!("back at {}", messages(&self.turns))
+    }
+
+    fn save(&mut self, path: &Path) -> Result<String, Error> {
+        // An answer that was stopped has set its token.
+        self.session.set_cancel(CancelToken::new());
+        let turns = Value::from_iter(self.turns.iter().cloned());
+        self.session.set_note(turns.to_string())?;
+        let bytes = self.session.save(path)?;
+        Ok(format!("{} in {}, {}", messages(&self.turns), path.display(), show_size(bytes)))
+    }
+
+    fn load(&mut self, path: &Path) -> Result<String, Error> {
+        let session = self.engine.load_session(path)?;
+        let Ok(turns) = serde_json::from_slice::<Vec<Message>>(session.note()) else {
+            let path = path.display();
+            return Ok(format!("{path} holds a session and no conversation: it was not loaded"));
+        };
+        (self.session, self.turns) = (session, turns);
+        self.aside.clear();
+        Ok(format!("{}, {} tokens", messages(&self.turns), self.session.tokens().len()))
     }
 
     /// Answers a message. What goes wrong with one is told, and the conversation goes on without it.
     fn answer(&mut self, message: &str, console: &mut Console<'_>) -> Result<(), Failure> {
         let known = self.turns.len();
         self.turns.push(Message::user(message));
+        let tokens = match self.tokens(message) {
+            Ok(tokens) => tokens,
+            Err(words) => {
+                self.turns.truncate(known);
+                return console.line(&format!("({words})"));
+            }
+        };
         let stop = CancelToken::new();
         console.interrupt.ends_only(stop.clone());
         self.session.set_cancel(stop);
         let mut text = String::new();
-        let result = self.generate(console, &mut text);
+        let result = self.generate(&tokens, console, &mut text);
         console.line("")?;
         match result {
-            Ok(()) => {}
+            Ok(end) => end.map_or(Ok(()), |words| console.line(&format!("({words})")))?,
             Err(Failure::Engine(error)) if error.kind() == ErrorKind::Cancelled => {
                 console.line("(stopped)")?;
             }
             Err(Failure::Engine(error)) if error.kind() == ErrorKind::User => {
                 self.turns.truncate(known);
-                return console.line(&format!("({error}; /reset begins anew)"));
+                return console.line(&format!("({})", in_words(&error)));
             }
             Err(error) => return Err(error),
         }
@@ -146,37 +224,117 @@ impl<'a> Chat<'a> {
         Ok(())
     }
 
-    fn generate(&mut self, console: &mut Console<'_>, text: &mut String) -> Result<(), Failure> {
-        let tokens = self.engine.chat_tokens(&self.turns, &ChatOptions::default())?;
-        let seen = self.session.tokens().iter().zip(&tokens).take_while(|(a, b)| a == b).count();
-        // One token at least has to run: its logits are what the answer begins with.
-        self.reused = seen.min(tokens.len().saturating_sub(1));
+    /// Tokens of the conversation, where they leave room for an answer; else why not, and what helps.
+    fn tokens(&self, message: &str) -> Result<Vec<u32>, String> {
+        let options = ChatOptions::default();
+        let tokens = self.engine.chat_tokens(&self.turns, &options).map_err(|e| in_words(&e))?;
+        let context = self.engine.context();
+        if tokens.len() < context {
+            return Ok(tokens);
+        }
+        let system = self.arguments.system.iter().map(|text| Message::system(&**text));
+        let alone: Vec<Message> = system.chain([Message::user(message)]).collect();
+        let alone = self.engine.chat_tokens(&alone, &options).map_err(|e| in_words(&e))?.len();
+        let (tokens, longest) = (tokens.len(), self.engine.checkpoint().config());
+        let longest = longest.max_position_embeddings;
+        Err(if alone < context {
+            format!(
+                "with this message the conversation takes {tokens} tokens of {context}, which leaves \
+                 no room for an answer; it was left out: /reset begins anew"
+            )
+        } else if context < longest {
+            format!(
+                "this message alone takes {alone} tokens, and the context has {context}; it was left \
+                 out: write a shorter one, or start with a --context of up to {longest}"
+            )
+        } else {
+            format!(
+                "this message alone takes {alone} tokens, and the model reads {longest} at most; it \
+                 was left out: write a shorter one"
+            )
+        })
+    }
+
+    /// Writes an answer, and says why it ended where that is not plain to see.
+    fn generate(
+        &mut self,
+        tokens: &[u32],
+        console: &mut Console<'_>,
+        text: &mut String,
+    ) -> Result<Option<String>, Failure> {
+        let stable = self.stable(tokens);
         self.prompt = tokens.len();
-        self.session.truncate(self.reused)?;
         self.session.reset_metrics();
-        self.session.prefill(&tokens[self.reused..])?;
-        // To come back to with the next message; one is enough.
-        self.session.forget_snapshots();
-        self.session.snapshot()?;
-        for piece in self.session.generate(&TextOptions::new(self.arguments.max_tokens))? {
+        // In two parts where the next prompt will not begin with all of this one: the end of the
+        // first part is then a place to come back to.
+        self.session.prompt(&tokens[..stable])?;
+        if stable < tokens.len() {
+            self.session.prefill(&tokens[stable..])?;
+        }
+        let most = self.arguments.max_tokens;
+        let mut pieces = self.session.generate(&TextOptions::new(most))?;
+        for piece in &mut pieces {
             let piece = piece?;
             console.write(&piece.text)?;
             text.push_str(&piece.text);
         }
-        Ok(())
+        Ok(match pieces.finish_reason() {
+            Some(FinishReason::Length) => {
+                Some(format!("cut after {most} tokens: --max-tokens allows no more"))
+            }
+            Some(FinishReason::Context) => {
+                let context = self.engine.context();
+                Some(format!(
+                    "cut: all {context} tokens of the context are used; /reset begins anew"
+                ))
+            }
+            _ => None,
+        })
+    }
+
+    /// How much of a prompt the one of the next turn will begin with: templates write the head of
+    /// an answer in another way once the answer is there.
+    fn stable(&self, tokens: &[u32]) -> usize {
+        let mut turns = self.turns.clone();
+        turns.push(Message::assistant("."));
+        // A template that takes no such turn will say so when there is one.
+        let Ok(next) = self.engine.chat_tokens(&turns, &ChatOptions::default()) else {
+            return tokens.len();
+        };
+        tokens.iter().zip(&next).take_while(|(a, b)| a == b).count().max(1)
     }
 
     fn stats(&self) -> String {
         let metrics = self.session.metrics();
         table(&[
             ("tokens", format!("{} of {}", self.session.tokens().len(), self.engine.context())),
-            ("last prompt", format!("{}, of which {} were known", self.prompt, self.reused)),
+            (
+                "last prompt",
+                format!("{} tokens, of which {} were known", self.prompt, metrics.reused),
+            ),
+            ("places to return to", self.session.checkpoints().to_string()),
             ("first token", seconds(metrics.time_to_first_token)),
             ("decode", rate(metrics.decode_tok_s(), "tok/s")),
             ("hit rate", percent(metrics.decode.hit_rate())),
             ("bytes read", show_size(metrics.total().bytes_read)),
         ])
     }
+}
+
+/// An error and its causes in one line.
+fn in_words(error: &Error) -> String {
+    let mut words = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        words += &format!(": {cause}");
+        source = cause.source();
+    }
+    words
+}
+
+/// How many messages there are.
+fn messages(turns: &[Message]) -> String {
+    count(turns.len() as u64, "message")
 }
 
 fn session(engine: &Engine, arguments: &Arguments) -> Result<Session, Error> {

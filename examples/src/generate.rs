@@ -10,10 +10,12 @@ mod report;
 use std::ffi::OsString;
 
 use slotstream::core::ErrorKind;
-use slotstream::{Error, FinishReason, Session, SessionOptions, TextOptions};
+use slotstream::sampling::SamplingParams;
+use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptions};
 
 use crate::console::parse;
 use crate::prompt::{Prompt, Room};
+use crate::warm::Warm;
 use crate::{Console, Ended, Failure};
 
 pub use arguments::{Arguments, Stats};
@@ -37,7 +39,10 @@ pub fn run(
     let sampling = arguments.sampling();
     sampling.validate().map_err(Error::from)?;
     let built_in = || Prompt::Text { text: BUILT_IN_PROMPT.to_owned(), chat: false };
-    let prompt = arguments.prompt.read()?.unwrap_or_else(built_in);
+    let prompt = match arguments.prompt.read()? {
+        None if arguments.load_session.is_none() => Some(built_in()),
+        given => given,
+    };
     let model = arguments.engine.find_model()?;
     let builder = arguments.engine.builder(&model)?;
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
@@ -46,31 +51,57 @@ pub fn run(
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;
-    let tokens = prompt.tokens(engine.text(), &console.cancel)?;
+    let mut session = begin(&engine, &arguments, sampling)?;
+    session.set_cancel(console.cancel.clone());
+    let tokens = match prompt {
+        Some(prompt) => prompt.tokens(engine.text(), &console.cancel)?,
+        None => session.tokens().to_vec(),
+    };
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
-    let options = SessionOptions::new().with_sampling(sampling).with_cancel(console.cancel.clone());
-    let mut session = engine.session(options)?;
     recorder.start()?;
+    let mut warm = arguments.warm.begin(&engine, &console.cancel)?;
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
     let generated = generate(&mut session, &tokens, &arguments, console);
     // Whatever has ended the generation, Ctrl-C as well: the recording is whole up to there.
     let recorded = recorder.finish(&engine);
+    let saved = warm.as_mut().map_or(Ok(()), |warm| warm.save(&engine));
     let generated = generated?;
+    if let (Some(path), None) = (&arguments.save_session, &generated.error) {
+        session.save(path)?;
+    }
     let shadows = watchers.figures()?;
-    let report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
+    let mut report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
+    report.warm_start = warm.as_ref().map(Warm::figures);
     if arguments.json() {
         console.line(&report.json()?)?;
     } else {
         console.line(&format!("\n{}", report.text()))?;
     }
     recorded?;
+    saved?;
     match generated.error {
         None => Ok(Ended::Done),
         Some(error) if error.kind() == ErrorKind::Cancelled => Ok(Ended::Interrupted),
         Some(error) => Err(error.into()),
     }
+}
+
+/// A new session, or the one that was kept.
+fn begin(
+    engine: &Engine,
+    arguments: &Arguments,
+    sampling: SamplingParams,
+) -> Result<Session, Error> {
+    let Some(path) = &arguments.load_session else {
+        return engine.session(SessionOptions::new().with_sampling(sampling));
+    };
+    let mut session = engine.load_session(path)?;
+    if sampling != SamplingParams::GREEDY {
+        session.set_sampling(sampling)?;
+    }
+    Ok(session)
 }
 
 /// Runs the prompt and generates, writing each piece at once. An error of a pass is part of the
@@ -82,15 +113,14 @@ fn generate(
     console: &mut Console<'_>,
 ) -> Result<Generated, Failure> {
     let bar = console.bar(prompt.len() as u64, "prompt", false);
-    let result = session.prefill_with(prompt, |done, _| bar.set_position(done as u64));
+    let result = session.prompt_with(prompt, |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
     if let Err(error) = result {
         return match error.kind() {
             // Nothing has run: the request itself is wrong.
             ErrorKind::User => Err(error.into()),
-            kind => {
-                let cancelled = kind == ErrorKind::Cancelled;
-                let finish = if cancelled { FinishReason::Cancelled } else { FinishReason::Failed };
+            _ => {
+                let finish = FinishReason::of(&error);
                 Ok(Generated { text: None, finish, error: Some(error) })
             }
         };

@@ -85,6 +85,10 @@ impl Ops for HostOps {
         self.kernels.arithmetic().as_str()
     }
 
+    fn identity(&self) -> String {
+        self.kernels.identity()
+    }
+
     fn is_host(&self) -> bool {
         true
     }

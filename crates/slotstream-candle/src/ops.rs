@@ -24,6 +24,12 @@ pub trait Ops: Send + Sync + fmt::Debug {
     /// The name of the arithmetic; see [`Arithmetic`](slotstream_kernels::Arithmetic).
     fn arithmetic(&self) -> &'static str;
 
+    /// What the bits of its results depend on: two op sets of the same identity give the same. What
+    /// is kept of one run is of use to another by this. By default arithmetic and name.
+    fn identity(&self) -> String {
+        format!("{} {}", self.arithmetic(), self.name())
+    }
+
     /// Whether tensors lie in host memory, so that reading one back costs no wait.
     fn is_host(&self) -> bool;
 
@@ -35,6 +41,12 @@ pub trait Ops: Send + Sync + fmt::Debug {
     /// The device that reads slots; `None` where the CPU does.
     fn slot_device(&self) -> Option<Arc<dyn SlotDevice>> {
         None
+    }
+
+    /// Runs a step of a graph: a layer, a pass. On a device, what its system lends for as long as a
+    /// step is given back after it.
+    fn step(&self, work: &mut dyn FnMut()) {
+        work();
     }
 
     /// Dequantized rows `ids` of `w`: `[ids, cols]`.

@@ -51,6 +51,7 @@ mod dtype;
 mod error;
 mod generation;
 mod header;
+mod identity;
 mod json;
 mod ledger;
 mod names;

@@ -23,6 +23,18 @@ impl Rng {
         Self { state }
     }
 
+    /// The state of the stream: what [`from_state`](Self::from_state) goes on from.
+    #[must_use]
+    pub const fn state(&self) -> [u64; 4] {
+        self.state
+    }
+
+    /// A stream in this state; `None` for all zeros, which no stream reaches and none leaves.
+    #[must_use]
+    pub fn from_state(state: [u64; 4]) -> Option<Self> {
+        (state != [0; 4]).then_some(Self { state })
+    }
+
     /// 64 random bits.
     #[inline]
     pub const fn next_u64(&mut self) -> u64 {
@@ -78,6 +90,15 @@ mod tests {
         }
         // splitmix64 from 0 starts with e220a8397b1dcdaf, the first word of the state.
         assert_eq!(Rng::new(0).next_u64(), 5_987_356_902_031_041_503);
+    }
+
+    #[test]
+    fn a_stream_goes_on_from_its_state() {
+        let mut rng = Rng::new(5);
+        rng.next_u64();
+        let mut again = Rng::from_state(rng.state()).expect("a state of a stream");
+        assert_eq!([again.next_u64(), again.next_u64()], [rng.next_u64(), rng.next_u64()]);
+        assert_eq!(Rng::from_state([0; 4]), None);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use slotstream_core::{ExpertIdx, Geometry, LayerIdx, SessionId};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PassHints {
-    /// Ends a sweep early; looked at before every block of it.
+    /// Ends a pass early within a layer; looked at while reads are waited for and before every
+    /// block of a sweep.
     pub cancel: slotstream_core::CancelToken,
     /// Set in passes over a prompt.
     pub prompt: Option<PromptPass>,

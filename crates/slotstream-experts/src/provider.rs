@@ -20,7 +20,7 @@ use crate::route::Grouped;
 use crate::sinks::Sinks;
 use crate::speculation::{Ahead, LateRead};
 use crate::sweep::{Staging, Sweep};
-use crate::sync::{Receiver, Sender, TryRecvError, receive};
+use crate::sync::{Receiver, Sender, TryRecvError, recv_unless};
 use crate::{ExpertMetrics, ExpertsError, LookaheadMetrics, RecordIndex};
 
 /// Streams experts: joins a slot pool, slot memory, a read queue and a forecaster into an
@@ -52,6 +52,17 @@ pub struct StreamingExperts {
     /// Records, or blocks of a sweep, whose reads were queued and that have not landed. Kept
     /// outside of the call, so that a panic in the middle of one does not lose count.
     pub(crate) outstanding: usize,
+}
+
+/// Whether a record that has not landed is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It is not.
+    No,
+    /// Until it lands or the pass is cancelled.
+    UnlessCancelled,
+    /// Until it lands: its memory is lent.
+    ToTheEnd,
 }
 
 /// A layer's demand in progress.
@@ -238,20 +249,27 @@ impl StreamingExperts {
         Ok(())
     }
 
-    /// Takes the next landed record of the running call: waits for it when there is none. What
-    /// was read ahead and has landed meanwhile is noted.
-    pub(crate) fn next_landed(&mut self, wait: bool) -> Result<Option<Landed>, ExpertsError> {
+    /// Takes the next landed record of the running call. What was read ahead and has landed
+    /// meanwhile is noted.
+    pub(crate) fn next_landed(&mut self, wait: Wait) -> Result<Option<Landed>, ExpertsError> {
         loop {
             let gone = ExpertsError::QueueGone { outstanding: self.outstanding };
             let landed = match self.landed.1.try_recv() {
                 Ok(landed) => landed,
                 Err(TryRecvError::Disconnected) => return Err(gone),
-                Err(TryRecvError::Empty) if !wait => return Ok(None),
+                Err(TryRecvError::Empty) if wait == Wait::No => return Ok(None),
                 Err(TryRecvError::Empty) => {
+                    let stop = || wait != Wait::ToTheEnd && self.hints.cancel.is_cancelled();
                     let begun = Instant::now();
-                    let landed = receive(&self.landed.1).map_err(|_| gone)?;
+                    let landed = recv_unless(&self.landed.1, stop).map_err(|_| gone)?;
                     self.metrics.wait += begun.elapsed();
-                    landed
+                    match (landed, &self.call) {
+                        (Some(landed), _) => landed,
+                        (None, Some(call)) => {
+                            return Err(ExpertsError::Cancelled { layer: call.layer });
+                        }
+                        (None, None) => return Ok(None),
+                    }
                 }
             };
             match landed.owner {
@@ -330,11 +348,11 @@ impl StreamingExperts {
         let mut first: Option<(ExpertKey, PieceFault)> = None;
         while self.outstanding > 0 {
             ready.clear();
-            let mut wait = true;
+            let mut wait = Wait::UnlessCancelled;
             while let Some(landed) =
                 if self.outstanding > 0 { self.next_landed(wait)? } else { None }
             {
-                wait = false;
+                wait = Wait::No;
                 match self.settle(landed)? {
                     None => {}
                     Some(Ok(record)) => ready.push(record),
@@ -377,7 +395,7 @@ impl StreamingExperts {
             call.late.iter().for_each(LateRead::cancel);
         }
         while self.outstanding > 0 {
-            let Ok(Some(landed)) = self.next_landed(true) else { break };
+            let Ok(Some(landed)) = self.next_landed(Wait::ToTheEnd) else { break };
             if self.call.as_ref().is_some_and(|call| call.sweep.is_some()) {
                 continue;
             }

@@ -11,7 +11,7 @@ use slotstream_core::{
 use crate::backoff::BackOff;
 use crate::landing::{Owner, PieceFault, jobs};
 use crate::lookahead::LookaheadMetrics;
-use crate::provider::{StreamingExperts, place};
+use crate::provider::{StreamingExperts, Wait, place};
 use crate::tickets::{Adopted, Due, Gone, Refused, Reserved, Speculation, Tickets};
 use crate::{ExpertsError, LayerLookahead};
 
@@ -319,7 +319,7 @@ impl StreamingExperts {
             return Ok(());
         }
         // No call runs, so that only tickets can land.
-        let landed = self.next_landed(false)?;
+        let landed = self.next_landed(Wait::No)?;
         debug_assert!(landed.is_none(), "a record that nobody demanded has landed");
         self.settle_tickets()?;
         self.grouped.group(routing, 0);

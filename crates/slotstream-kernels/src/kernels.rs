@@ -20,6 +20,12 @@ pub trait Kernels: Send + Sync + fmt::Debug {
         Arithmetic::Exact
     }
 
+    /// What the bits of its results depend on: two sets of the same identity give the same. What is
+    /// kept of one run is of use to another by this. By default the arithmetic and the whole name.
+    fn identity(&self) -> String {
+        format!("{} {}", self.arithmetic().as_str(), self.name())
+    }
+
     /// `out[m, n] = x[m, k] . w[n, k]^T`.
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {
         reference::affine_matmul(x, w, out);

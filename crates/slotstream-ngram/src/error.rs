@@ -168,6 +168,9 @@ pub enum NgramError {
         /// Why.
         source: ReadError,
     },
+    /// The pass was cancelled while its rows were read.
+    #[error("cancelled while n-gram rows were read")]
+    Cancelled,
     /// The queue dropped a read without ending it.
     #[error(
         "the read queue gave up a piece of n-gram row {row} (shard {shard}) without ending its read"
@@ -201,6 +204,7 @@ impl NgramError {
             | Self::OutputLength { .. }
             | Self::ForeignTicket => ErrorKind::User,
             Self::Read { source, .. } | Self::ReadRow { source, .. } => source.kind(),
+            Self::Cancelled => ErrorKind::Cancelled,
             Self::Abandoned { .. } => ErrorKind::Bug,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slotstream_checkpoint::NgramPlan;
-use slotstream_core::{ReadClass, ReadQueue};
+use slotstream_core::{CancelToken, ReadClass, ReadQueue};
 
 use crate::cache::RowCache;
 use crate::index::RowIndex;
@@ -231,7 +231,21 @@ impl NgramStore {
     /// [`NgramError::ForeignTicket`], [`NgramError::OutputLength`], [`NgramError::Read`] when a
     /// read failed, [`NgramError::Abandoned`] when the queue dropped one. After an error `out` is
     /// unchanged; the same request may be made anew.
-    pub fn join(&mut self, mut ticket: NgramTicket, out: &mut [f32]) -> Result<(), NgramError> {
+    pub fn join(&mut self, ticket: NgramTicket, out: &mut [f32]) -> Result<(), NgramError> {
+        self.join_unless(&CancelToken::new(), ticket, out)
+    }
+
+    /// [`join`](Self::join), given up while it waits when `cancel` is set. Reads that are under way
+    /// end into buffers of their own.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join), and [`NgramError::Cancelled`].
+    pub fn join_unless(
+        &mut self,
+        cancel: &CancelToken,
+        mut ticket: NgramTicket,
+        out: &mut [f32],
+    ) -> Result<(), NgramError> {
         if !ticket.is_of(&self.table) {
             return Err(NgramError::ForeignTicket);
         }
@@ -239,25 +253,27 @@ impl NgramStore {
         if expected != found {
             return Err(NgramError::OutputLength { expected, found });
         }
-        let result = self.wait(&mut ticket);
+        let result = self.wait(&mut ticket, cancel);
         let mut whole = 0;
         for (row, packed) in ticket.whole() {
             self.cache.insert(row, packed);
             whole += 1;
         }
-        self.metrics.failed += (ticket.missing() - whole) as u64;
+        if !matches!(result, Err(NgramError::Cancelled)) {
+            self.metrics.failed += (ticket.missing() - whole) as u64;
+        }
         result?;
         ticket.dequantize(out);
         Ok(())
     }
 
-    fn wait(&mut self, ticket: &mut NgramTicket) -> Result<(), NgramError> {
+    fn wait(&mut self, ticket: &mut NgramTicket, cancel: &CancelToken) -> Result<(), NgramError> {
         if ticket.missing() == 0 {
             return Ok(());
         }
         let _span = tracing::debug_span!("read", ngram_rows = ticket.missing()).entered();
         let start = Instant::now();
-        let (waited, result) = ticket.wait();
+        let (waited, result) = ticket.wait(cancel);
         self.metrics.waits += u64::from(waited);
         self.metrics.wait += start.elapsed();
         result

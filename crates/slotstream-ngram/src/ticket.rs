@@ -3,12 +3,16 @@
 use std::fmt;
 use std::mem::size_of;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
-use slotstream_core::{Job, Landing, Part, ReadError};
+use slotstream_core::{CancelToken, Job, Landing, Part, ReadError};
 
 use crate::table::RowRead;
 use crate::{NgramError, NgramTable};
+
+/// How often somebody who waits looks whether he was told to stop.
+const POLL: Duration = Duration::from_millis(10);
 
 /// The rows of one pass: those that were in the cache, and the reads of the others.
 ///
@@ -143,15 +147,19 @@ impl NgramTicket {
     /// to wait for.
     ///
     /// Which error is reported does not depend on the order of arrival: that of the first piece
-    /// of the first row.
-    pub(crate) fn wait(&mut self) -> (bool, Result<(), NgramError>) {
+    /// of the first row, unless `cancel` is set first.
+    pub(crate) fn wait(&mut self, cancel: &CancelToken) -> (bool, Result<(), NgramError>) {
         let mut waited = false;
         let mut failed: Option<(u32, Option<Part>, ReadError)> = None;
         for _ in 0..self.missing.len() * self.table.reads_per_row() {
-            let arrival = self.arrivals.try_recv().or_else(|_| {
+            let mut arrival = self.arrivals.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+            while let Err(RecvTimeoutError::Timeout) = arrival {
+                if waited && cancel.is_cancelled() {
+                    return (waited, Err(NgramError::Cancelled));
+                }
                 waited = true;
-                self.arrivals.recv()
-            });
+                arrival = self.arrivals.recv_timeout(POLL);
+            }
             // An error means that the queue dropped the jobs that have not ended.
             let Ok(arrival) = arrival else { break };
             let Arrival { missing, part, start, bytes, result } = arrival;

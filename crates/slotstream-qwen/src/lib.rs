@@ -55,4 +55,4 @@ pub use load::LoadProgress;
 pub use logits::{check_logits, to_host};
 pub use model::{ModelBuilder, QwenModel};
 pub use pass::{Logits, Observer, Pass, PassOutput};
-pub use state::{MAX_ROLLBACK, PlannedState, State};
+pub use state::{Checkpoint, MAX_ROLLBACK, PartKind, PlannedState, State, StatePart};

@@ -1,5 +1,9 @@
 //! What a sequence carries from token to token.
 
+mod parts;
+
+pub use parts::{PartKind, StatePart};
+
 use candle_core::{Device, Tensor};
 use slotstream_candle::{CandleContext, Error, PagedTensor, zeros};
 use slotstream_checkpoint::{LayerType, TextConfig};
@@ -251,8 +255,34 @@ impl State {
     /// # Errors
     /// [`QwenError::Layer`] when the device refuses.
     pub fn snapshot(&self) -> Result<Self, QwenError> {
+        self.copy(true)
+    }
+
+    /// A place to come back to: a copy without the rows kept for [`truncate`](Self::truncate), which
+    /// are most of what a copy costs. Whole pages of keys and values are shared.
+    ///
+    /// # Errors
+    /// [`QwenError::Dirty`] after a pass that failed midway, [`QwenError::Layer`] when the device
+    /// refuses.
+    pub fn checkpoint(&self) -> Result<Checkpoint, QwenError> {
+        if self.dirty {
+            return Err(QwenError::Dirty { position: self.position });
+        }
+        Ok(Checkpoint(Self { recorded: 0, ..self.copy(false)? }))
+    }
+
+    /// Bytes of a [`checkpoint`](Self::checkpoint) beside the whole pages that it shares, at most.
+    #[must_use]
+    pub fn checkpoint_bytes(config: &TextConfig, rollback: usize) -> u64 {
+        // One page each that is in use.
+        let tokens = config.indexer_compress_ratio.max(1);
+        let planned = Self::planned_bytes(config, tokens, rollback);
+        planned.context + planned.fixed
+    }
+
+    fn copy(&self, with_rings: bool) -> Result<Self, QwenError> {
         let layers = self.layers.iter().enumerate();
-        let layers = layers.map(|(i, layer)| layer.snapshot().map_err(QwenError::layer(i)));
+        let layers = layers.map(|(i, layer)| layer.copy(with_rings).map_err(QwenError::layer(i)));
         Ok(Self {
             layers: layers.collect::<Result<_, _>>()?,
             ple: self
@@ -264,6 +294,31 @@ impl State {
             tail: self.tail.clone(),
             ..*self
         })
+    }
+}
+
+/// A state at rest, to come back to. Never runs itself.
+#[derive(Debug)]
+pub struct Checkpoint(State);
+
+impl Checkpoint {
+    /// Tokens seen.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.0.position
+    }
+
+    /// A state that goes on from here. It remembers as many rows as the one that this was made of,
+    /// from here on.
+    ///
+    /// # Errors
+    /// [`QwenError::Layer`] when the device refuses.
+    pub fn resume(&self) -> Result<State, QwenError> {
+        let mut state = self.0.copy(false)?;
+        for (index, layer) in state.layers.iter_mut().enumerate() {
+            layer.add_ring(state.rollback).map_err(QwenError::layer(index))?;
+        }
+        Ok(state)
     }
 }
 
@@ -299,11 +354,11 @@ impl LayerState {
             LayerType::LinearAttention => {
                 let [heads, key, value] = delta_dims(config);
                 let recurrent = zeros(&[heads, key, value], device)?;
-                let ring = (rollback > 0).then(|| zeros(&[rollback, heads, key, value], device));
-                let ring = ring.transpose()?;
                 let need = config.linear_conv_kernel_dim - 1;
                 let conv = Window::new(need, rollback, conv_channels(config), device)?;
-                Ok(Self::Delta { conv, recurrent, ring })
+                let mut layer = Self::Delta { conv, recurrent, ring: None };
+                layer.add_ring(rollback)?;
+                Ok(layer)
             }
             LayerType::IndexedAttention => {
                 let width = config.num_key_value_heads * config.head_dim;
@@ -341,12 +396,25 @@ impl LayerState {
         }
     }
 
-    fn snapshot(&self) -> Result<Self, Error> {
+    /// A ring of `rollback` entries, where there is none.
+    fn add_ring(&mut self, rollback: usize) -> Result<(), Error> {
+        if let Self::Delta { recurrent, ring: ring @ None, .. } = self
+            && rollback > 0
+        {
+            let shape = [&[rollback][..], recurrent.dims()].concat();
+            *ring = Some(zeros(&shape, recurrent.device())?);
+        }
+        Ok(())
+    }
+
+    fn copy(&self, with_ring: bool) -> Result<Self, Error> {
         Ok(match self {
             Self::Delta { conv, recurrent, ring } => Self::Delta {
                 conv: conv.snapshot()?,
                 recurrent: recurrent.copy().within("snapshot")?,
-                ring: ring.as_ref().map(|t| t.copy().within("snapshot")).transpose()?,
+                ring: (ring.as_ref().filter(|_| with_ring))
+                    .map(|t| t.copy().within("snapshot"))
+                    .transpose()?,
             },
             Self::Attention { keys, values, blocks, raw } => Self::Attention {
                 keys: keys.snapshot()?,

@@ -100,6 +100,18 @@ impl Window {
         Ok(())
     }
 
+    /// The `need` rows that the next row looks back at, `[need, width]`.
+    pub(crate) fn held(&self) -> Result<Tensor, Error> {
+        let held = self.rows.narrow(0, self.end - self.need, self.need);
+        held.and_then(|t| t.contiguous()).within("window")
+    }
+
+    /// Makes these the rows that the next row looks back at, `[need, width]`, in a window that was
+    /// never pushed to.
+    pub(crate) fn fill(&mut self, held: &Tensor) -> Result<(), Error> {
+        self.rows.slice_set(held, 0, self.end - self.need).within("window")
+    }
+
     /// A copy that goes its own way.
     pub(crate) fn snapshot(&self) -> Result<Self, Error> {
         let Self { need, spare, width, end, .. } = *self;

@@ -9,16 +9,20 @@ use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::Container;
 use slotstream_core::{
-    PassId, ReadCounters, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId,
+    CancelToken, PassId, ReadCounters, ReadError, ReadQueue, ReaderMode, RecordReader, SessionId,
 };
 use slotstream_experts::{PrefillSweep, StreamingExperts};
 use slotstream_ngram::NgramStore;
 use slotstream_qwen::QwenModel;
 
 use crate::builder::EngineBuilder;
+use crate::lock::{Guard, ModelLockState};
 use crate::metrics::Reading;
 use crate::mirrors::Mirror;
+use crate::resize::Elastic;
 use crate::retained::Retained;
+use crate::session_file::SessionIdentity;
+use crate::turns::{Turn, Turns};
 use crate::{Error, MemoryPlan, MirrorShare, Session, SessionOptions};
 
 /// A loaded model. Cheap to clone; clones share everything. Any number of sessions may be alive;
@@ -36,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) model: QwenModel,
     pub(crate) plan: MemoryPlan,
     pub(crate) retained: Retained,
+    pub(crate) elastic: Elastic,
+    pub(crate) lock: Guard,
     pub(crate) policy: String,
     pub(crate) mode: ReaderMode,
     pub(crate) mirror: Option<Mirror>,
@@ -43,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) chunk: usize,
     pub(crate) sweep: PrefillSweep,
     pub(crate) rollback_rows: usize,
+    pub(crate) checkpoint_every: usize,
     pub(crate) logit_rows: usize,
     pub(crate) lanes: usize,
     pub(crate) threads: usize,
@@ -51,10 +58,14 @@ pub(crate) struct Inner {
     #[cfg(feature = "text")]
     pub(crate) text: crate::text_parts::TextParts,
     pub(crate) reader: Arc<dyn RecordReader>,
+    /// What session files are bound to, once it was asked for.
+    pub(crate) identity: OnceLock<SessionIdentity>,
     /// Set once a file of the model is found changed; no pass runs after that.
     pub(crate) changed: OnceLock<Arc<ReadError>>,
     /// Sessions whose past the forecaster is to forget before the next pass.
     pub(crate) forget: Mutex<Vec<SessionId>>,
+    /// Who may run a pass.
+    pub(crate) turns: Turns,
     pub(crate) runtime: FairMutex<Runtime>,
 }
 
@@ -133,8 +144,12 @@ impl Engine {
     /// [`Error::Sampling`] for illegal sampling parameters, [`Error::State`] when the sessions that
     /// are alive have taken what was planned for their state.
     pub fn session(&self, options: SessionOptions) -> Result<Session, Error> {
-        let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
-        Session::new(self.clone(), SessionId::new(number), options)
+        Session::new(self.clone(), options)
+    }
+
+    /// The number of the next session.
+    pub(crate) fn next_session(&self) -> SessionId {
+        SessionId::new(self.0.sessions.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The repacked container that records and n-gram rows are read from; `None`: the shards.
@@ -149,7 +164,14 @@ impl Engine {
         &self.0.checkpoint
     }
 
-    /// The memory plan.
+    /// What became of the lock that says that this process runs the model.
+    #[must_use]
+    pub fn lock_state(&self) -> &ModelLockState {
+        &self.0.lock.state
+    }
+
+    /// The memory plan, as it was when the engine was built; see
+    /// [`current_plan`](Self::current_plan).
     #[must_use]
     pub fn plan(&self) -> &MemoryPlan {
         &self.0.plan
@@ -276,7 +298,12 @@ impl Engine {
         }
     }
 
-    /// Takes the turn of a pass. After a pass that ended by a panic the pool is emptied first, so
+    /// Waits for the turn of a pass, unless `cancel` is set first.
+    pub(crate) fn turn(&self, cancel: &CancelToken) -> Result<Turn<'_>, Error> {
+        self.0.turns.take(cancel).ok_or(Error::Cancelled { during: "while others had their turns" })
+    }
+
+    /// What a pass runs with; whoever has the turn takes it. After a pass that ended by a panic the pool is emptied first, so
     /// that nothing half-done is ever used.
     pub(crate) fn runtime(&self) -> Result<FairMutexGuard<'_, Runtime>, Error> {
         let mut runtime = self.0.runtime.lock();

@@ -125,6 +125,9 @@ pub struct Metrics {
     pub prefill: PhaseMetrics,
     /// Passes over generated tokens.
     pub decode: PhaseMetrics,
+    /// Tokens of prompts that did not run because the session had seen them
+    /// ([`Session::prompt`](crate::Session::prompt)).
+    pub reused: u64,
     /// Tokens generated.
     pub generated: u64,
     /// From the start of the first prefill to the first generated token, loading excluded.

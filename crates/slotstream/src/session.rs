@@ -1,13 +1,22 @@
 //! One sequence: tokens, state, sampler.
 
+mod ids;
+mod kept;
+mod marks;
+mod moments;
+mod reuse;
 mod score;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use slotstream_core::{CancelToken, ErrorKind, Phase, SessionId, Step};
 use slotstream_experts::{PassHints, PromptPass};
 use slotstream_qwen::{Logits, Pass, State};
+
+pub use ids::{FinishReason, TokenIter};
+pub use moments::Snapshot;
+
+use marks::Marks;
 
 use crate::retained::Held;
 use crate::sampling::{Sampler, SamplingParams};
@@ -48,9 +57,10 @@ impl SessionOptions {
 /// One sequence of a model. [`prefill`](Self::prefill) gives it tokens,
 /// [`next`](Self::next) generates one.
 ///
-/// A pass that fails (a read error, a cancellation) never leaves a wrong token behind: the
-/// session keeps its tokens, and the next call runs again what the state has lost. A model file
-/// that changes while it is in use ends every session with [`Error::Changed`].
+/// A pass that fails (a read error, a cancellation, a deadline) never leaves a wrong token behind:
+/// the session keeps its tokens, all parts of its state go back together to the nearest checkpoint,
+/// and the next call runs again what the state has lost. A model file that changes while it is in
+/// use ends every session with [`Error::Changed`].
 #[derive(Debug)]
 pub struct Session {
     engine: Engine,
@@ -66,68 +76,62 @@ pub struct Session {
     logits_at: usize,
     sampler: Sampler,
     cancel: CancelToken,
-    marks: Vec<Snapshot>,
+    deadline: Option<Instant>,
+    marks: Marks,
+    /// Whatever the caller wants to keep with the session.
+    note: Vec<u8>,
     metrics: Metrics,
     first_prefill: Option<Instant>,
     last_token: Option<Instant>,
 }
 
-/// A moment of a session to come back to.
-#[derive(Clone, Debug)]
-pub struct Snapshot(Arc<Moment>);
-
-#[derive(Debug)]
-struct Moment {
-    /// The number of its engine.
-    engine: u64,
-    folder: std::path::PathBuf,
-    session: SessionId,
-    state: State,
-    tokens: Vec<u32>,
-    prompt_end: usize,
-    logits: Vec<f32>,
-    logits_at: usize,
-    sampler: Sampler,
-}
-
-impl Snapshot {
-    /// Tokens of the sequence at that moment.
-    #[must_use]
-    pub fn tokens(&self) -> &[u32] {
-        &self.0.tokens
-    }
-}
-
 impl Session {
-    pub(crate) fn new(
-        engine: Engine,
-        id: SessionId,
-        options: SessionOptions,
-    ) -> Result<Self, Error> {
-        let held = Held::empty(&engine.0)?;
+    pub(crate) fn new(engine: Engine, options: SessionOptions) -> Result<Self, Error> {
+        let sampler = Sampler::new(options.sampling)?;
+        let held = Held::of(&engine.0, 0)?;
         let state = engine.0.model.new_state(engine.0.context, engine.0.rollback_rows)?;
-        Ok(Self {
+        let mut session = Self::of_parts(engine, (state, held), sampler);
+        session.cancel = options.cancel;
+        Ok(session)
+    }
+
+    /// A session without a token, in this state.
+    fn of_parts(engine: Engine, (state, held): (State, Held), sampler: Sampler) -> Self {
+        Self {
+            id: engine.next_session(),
+            marks: Marks::new(engine.0.plan.checkpoints),
+            note: Vec::new(),
             engine,
-            id,
             state,
             held,
             tokens: Vec::new(),
             prompt_end: 0,
             logits: Vec::new(),
             logits_at: 0,
-            sampler: Sampler::new(options.sampling)?,
-            cancel: options.cancel,
-            marks: Vec::new(),
+            sampler,
+            cancel: CancelToken::new(),
+            deadline: None,
             metrics: Metrics::default(),
             first_prefill: None,
             last_token: None,
-        })
+        }
     }
 
-    /// What ends this session's work early.
-    #[cfg(feature = "text")]
-    pub(crate) const fn cancel_token(&self) -> &CancelToken {
-        &self.cancel
+    /// What ends this session's work early: its token and its deadline.
+    pub(crate) fn cancel_token(&self) -> CancelToken {
+        match self.deadline {
+            Some(deadline) => self.cancel.with_deadline(deadline),
+            None => self.cancel.clone(),
+        }
+    }
+
+    /// An error of cancelled work by its reason.
+    pub(crate) fn ended(&self, error: impl Into<Error>) -> Error {
+        let error = error.into();
+        if error.kind() == ErrorKind::Cancelled && self.cancel_token().is_past_deadline() {
+            return Error::Deadline { source: Box::new(error) };
+        }
+        error
     }
 
     /// Appends prompt tokens and runs them in chunks.
@@ -150,15 +154,16 @@ impl Session {
         tokens: &[u32],
         mut progress: impl FnMut(usize, usize),
     ) -> Result<(), Error> {
-        self.check(tokens)?;
+        self.check(self.tokens.len(), tokens)?;
         self.first_prefill.get_or_insert_with(Instant::now);
         self.tokens.extend_from_slice(tokens);
         self.prompt_end = self.tokens.len();
         self.catch_up(&mut progress)
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<(), Error> {
-        let (vocab_size, position) = (self.engine.0.model.config().vocab_size, self.tokens.len());
+    /// Whether these tokens may follow the first `position` ones.
+    fn check(&self, position: usize, tokens: &[u32]) -> Result<(), Error> {
+        let vocab_size = self.engine.0.model.config().vocab_size;
         if position + tokens.len() > self.engine.0.context {
             let (tokens, context) = (tokens.len(), self.engine.0.context);
             return Err(
@@ -199,7 +204,7 @@ impl Session {
             return Err(Error::NoPrompt {});
         }
         // Where there is no room for the token, fail before computing it.
-        self.check(&[0])?;
+        self.check(self.tokens.len(), &[0])?;
         self.catch_up(&mut |_, _| {})?;
         let token = self.sampler.sample(&self.logits, &self.tokens[self.prompt_end..])?;
         self.tokens.push(token);
@@ -220,17 +225,8 @@ impl Session {
 
     /// Runs the tokens that the state has not seen, the last one with logits.
     fn catch_up(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
-        if self.state.is_dirty() {
-            self.fall_back(self.tokens.len())?;
-        }
-        let total = self.tokens.len();
-        let mut seen = self.state.position() as usize;
-        if seen == total && self.logits_at != total && total > 0 {
-            // The state is past the last token but its logits are gone.
-            self.fall_back(total - 1)?;
-            seen = self.state.position() as usize;
-        }
-        let first = seen;
+        let (first, total) = (self.seen()?, self.tokens.len());
+        let mut seen = first;
         while seen < total {
             let end = seen + self.engine.pass_rows(total - seen);
             let last = end == total;
@@ -241,6 +237,7 @@ impl Session {
                 self.logits_at = total;
             }
             seen = end;
+            self.mark();
             progress(seen - first, total - first);
         }
         Ok(())
@@ -259,6 +256,8 @@ impl Session {
         let inner = &self.engine.0;
         let decode = end - start == 1 && start >= self.prompt_end;
         let phase = if decode { Phase::Decode } else { Phase::Prefill };
+        let cancel = self.cancel_token();
+        let _turn = self.engine.turn(&cancel).map_err(|error| self.ended(error))?;
         let mut runtime = self.engine.runtime()?;
         runtime.set_busy(true);
         let begun = Instant::now();
@@ -271,9 +270,9 @@ impl Session {
             tokens: &self.tokens[start..end],
         };
         let _span = tracing::debug_span!("pass", position = start, rows = end - start).entered();
-        let pass = Pass::new(step).with_logits(logits).with_cancel(&self.cancel);
+        let pass = Pass::new(step).with_logits(logits).with_cancel(&cancel);
         let crate::engine::Runtime { experts, ngram, .. } = &mut *runtime;
-        let mut hints = PassHints::new().with_cancel(self.cancel.clone());
+        let mut hints = PassHints::new().with_cancel(cancel.clone());
         hints.prompt = prompt.filter(|_| !decode);
         experts.hint(hints);
         let output = inner.model.forward(&mut self.state, &pass, experts, ngram.as_mut());
@@ -286,104 +285,12 @@ impl Session {
             Phase::Decode => self.metrics.decode.add(&metrics),
             _ => self.metrics.prefill.add(&metrics),
         }
-        let Some(logits) = output?.logits else { return Ok(None) };
+        let output = output.map_err(|error| self.ended(error))?;
+        let Some(logits) = output.logits else { return Ok(None) };
         let values = slotstream_qwen::to_host(&logits)?;
         self.engine.0.model.ops().recycle(logits);
         slotstream_qwen::check_logits(self.engine.0.model.config(), &step, &values)?;
         Ok(Some(values))
-    }
-
-    /// Replaces the state by one that has seen at most `len` tokens of this sequence: rolled
-    /// back, or copied from the nearest snapshot, or empty.
-    fn fall_back(&mut self, len: usize) -> Result<(), Error> {
-        let near = self.state.position().saturating_sub(len as u64);
-        if !self.state.is_dirty() && near <= self.state.undoable() as u64 {
-            self.logits_at = 0;
-            return Ok(self.state.truncate(len as u64)?);
-        }
-        let fits = |mark: &&Snapshot| {
-            let seen = mark.0.state.position() as usize;
-            seen <= len && self.tokens[..seen] == mark.0.tokens[..seen]
-        };
-        let nearest = self.marks.iter().filter(fits).max_by_key(|mark| mark.0.state.position());
-        let inner = &self.engine.0;
-        self.state = match nearest {
-            Some(mark) => mark.0.state.snapshot()?,
-            None => inner.model.new_state(inner.context, inner.rollback_rows)?,
-        };
-        self.logits_at = 0;
-        Ok(())
-    }
-
-    /// Keeps the first `len` tokens, all of them when there are no more. Goes back by the state's ring where it reaches, else to the
-    /// nearest snapshot; tokens after that run again with the next call.
-    ///
-    /// # Errors
-    /// [`Error::Model`] when the device refuses; the session is then as it was.
-    pub fn truncate(&mut self, len: usize) -> Result<(), Error> {
-        if len >= self.tokens.len() {
-            return Ok(());
-        }
-        self.forget();
-        if self.state.is_dirty() || self.state.position() > len as u64 {
-            self.fall_back(len)?;
-        }
-        self.tokens.truncate(len);
-        self.prompt_end = self.prompt_end.min(len);
-        self.marks.retain(|mark| mark.0.tokens.len() <= len);
-        Ok(())
-    }
-
-    /// Remembers this moment. The session keeps a reference too, so that
-    /// [`truncate`](Self::truncate) can use it; [`forget_snapshots`](Self::forget_snapshots)
-    /// drops those.
-    ///
-    /// # Errors
-    /// [`Error::Model`] when a pass that had to run, or the device, fails.
-    pub fn snapshot(&mut self) -> Result<Snapshot, Error> {
-        if self.state.is_dirty() {
-            self.catch_up(&mut |_, _| {})?;
-        }
-        let snapshot = Snapshot(Arc::new(Moment {
-            engine: self.engine.0.number,
-            folder: self.engine.0.folder.clone(),
-            session: self.id,
-            state: self.state.snapshot()?,
-            tokens: self.tokens.clone(),
-            prompt_end: self.prompt_end,
-            logits: self.logits.clone(),
-            logits_at: self.logits_at,
-            sampler: self.sampler.clone(),
-        }));
-        self.marks.push(snapshot.clone());
-        Ok(snapshot)
-    }
-
-    /// Comes back to an earlier moment, its random numbers included.
-    ///
-    /// # Errors
-    /// [`Error::ForeignSnapshot`] for one of another session or engine, [`Error::Model`] when the device
-    /// refuses.
-    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        let moment = &*snapshot.0;
-        let inner = &self.engine.0;
-        if moment.session != self.id || moment.engine != inner.number {
-            let name = |engine, folder: &std::path::Path, id| {
-                format!("{id} of engine {engine} on {}", folder.display())
-            };
-            return Err(Error::ForeignSnapshot {
-                expected: name(inner.number, &inner.folder, self.id),
-                found: name(moment.engine, &moment.folder, moment.session),
-            });
-        }
-        self.state = moment.state.snapshot()?;
-        self.forget();
-        self.tokens.clone_from(&moment.tokens);
-        self.prompt_end = moment.prompt_end;
-        self.sampler = moment.sampler.clone();
-        self.logits.clone_from(&moment.logits);
-        self.logits_at = moment.logits_at;
-        Ok(())
     }
 
     /// Lets `token` end passes from now on, in place of the one before: a token once set stays
@@ -392,17 +299,27 @@ impl Session {
         self.cancel = token;
     }
 
+    /// Lets passes end with [`Error::Deadline`] when this moment has come, until another one or none
+    /// is set. Like a cancel token it is looked at before every layer and while reads are waited
+    /// for; a read that is under way is waited for to its end.
+    pub const fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// Samples by `sampling` from now on, from the beginning of its stream of draws.
+    ///
+    /// # Errors
+    /// [`Error::Sampling`] for illegal parameters; the session is then as it was.
+    pub fn set_sampling(&mut self, sampling: SamplingParams) -> Result<(), Error> {
+        self.sampler = Sampler::new(sampling)?;
+        Ok(())
+    }
+
     /// The forecaster's memory of this sequence no longer holds.
     fn forget(&self) {
         if !self.tokens.is_empty() {
             self.engine.0.forget.lock().push(self.id);
         }
-    }
-
-    /// Drops the session's own references to its snapshots. Those that you hold can still be
-    /// restored.
-    pub fn forget_snapshots(&mut self) {
-        self.marks.clear();
     }
 
     /// Under which number policies, forecasters and recordings know the session.
@@ -429,6 +346,27 @@ impl Session {
         if self.logits_at > 0 && self.logits_at == self.tokens.len() { &self.logits } else { &[] }
     }
 
+    /// What was given to [`set_note`](Self::set_note); empty at first.
+    #[must_use]
+    pub fn note(&self) -> &[u8] {
+        &self.note
+    }
+
+    /// Keeps some bytes of yours with the session, such as the messages that its tokens were made of:
+    /// they go with it into a file and into forks. Means nothing here.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for more than 16 MiB.
+    pub fn set_note(&mut self, note: impl Into<Vec<u8>>) -> Result<(), Error> {
+        let note = note.into();
+        if note.len() > crate::session_file::MOST_NOTE {
+            let (option, value) = ("note", format!("{} bytes", note.len()));
+            return Err(Error::Option { option, value, expected: "at most 16 MiB" });
+        }
+        self.note = note;
+        Ok(())
+    }
+
     /// What was counted.
     #[must_use]
     pub const fn metrics(&self) -> &Metrics {
@@ -450,100 +388,12 @@ impl Session {
 
     /// Generates up to `max_tokens` tokens, one an item, until a token ends the text.
     pub fn generate_ids(&mut self, max_tokens: usize) -> TokenIter<'_> {
-        TokenIter { session: self, left: max_tokens, ignore_eos: false, finish: None }
+        TokenIter::new(self, max_tokens)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.forget();
-    }
-}
-
-/// Why a generation ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FinishReason {
-    /// A token of [`Engine::eos_tokens`] was generated.
-    Eos(u32),
-    /// A stop string appeared.
-    Stop(String),
-    /// As many tokens as asked for were generated.
-    Length,
-    /// The context is full.
-    Context,
-    /// The session's cancel token was set.
-    Cancelled,
-    /// Another error was returned.
-    Failed,
-}
-
-/// Generates tokens, one an item. Ends after an error.
-#[derive(Debug)]
-pub struct TokenIter<'s> {
-    session: &'s mut Session,
-    left: usize,
-    ignore_eos: bool,
-    finish: Option<FinishReason>,
-}
-
-impl TokenIter<'_> {
-    /// Goes on after tokens that end the text.
-    #[must_use]
-    pub const fn ignoring_eos(mut self, ignore: bool) -> Self {
-        self.ignore_eos = ignore;
-        self
-    }
-
-    /// Why it ended; `None` while it has not.
-    #[must_use]
-    pub const fn finish_reason(&self) -> Option<&FinishReason> {
-        self.finish.as_ref()
-    }
-
-    /// The session.
-    #[must_use]
-    pub const fn session(&self) -> &Session {
-        self.session
-    }
-
-    /// Ends the generation for a reason found outside, such as a stop string.
-    #[cfg(feature = "text")]
-    pub(crate) fn end(&mut self, reason: FinishReason) {
-        self.finish = Some(reason);
-    }
-}
-
-impl Iterator for TokenIter<'_> {
-    type Item = Result<u32, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.finish.is_some() {
-            return None;
-        }
-        if self.left == 0 {
-            self.finish = Some(FinishReason::Length);
-            return None;
-        }
-        if self.session.tokens.len() >= self.session.engine.0.context {
-            self.finish = Some(FinishReason::Context);
-            return None;
-        }
-        self.left -= 1;
-        let token = match self.session.one_more() {
-            Ok(token) => token,
-            Err(error) => {
-                let cancelled = error.kind() == ErrorKind::Cancelled;
-                self.finish =
-                    Some(if cancelled { FinishReason::Cancelled } else { FinishReason::Failed });
-                return Some(Err(error));
-            }
-        };
-        if !self.ignore_eos && self.session.engine.eos_tokens().contains(&token) {
-            self.finish = Some(FinishReason::Eos(token));
-        } else if self.left > 0 {
-            self.session.look_ahead();
-        }
-        Some(Ok(token))
     }
 }

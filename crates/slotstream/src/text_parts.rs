@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use slotstream_checkpoint::container::Digest;
+
 use crate::sampling::{GenerationDefaults, SamplingParams};
 use crate::session::FinishReason;
 use crate::text::{
@@ -47,6 +49,15 @@ impl TextParts {
     #[must_use]
     pub const fn chat_template(&self) -> Option<&ChatTemplate> {
         self.template.as_ref()
+    }
+
+    /// Digests of tokenizer and template; zero for what is not there.
+    pub(crate) fn digests(&self) -> [Digest; 2] {
+        let none = Digest::new([0; 32]);
+        [
+            self.tokenizer.as_ref().map_or(none, |tokenizer| Digest::new(*tokenizer.digest())),
+            self.template.as_ref().map_or(none, |template| Digest::new(*template.digest())),
+        ]
     }
 
     /// Renders a conversation with the template: the text that
@@ -205,14 +216,29 @@ impl Session {
         Ok(TextIter { tokens, decoder, stops, flushed: false })
     }
 
-    /// Tokenizes a prompt and runs it; the session's cancel token ends both.
+    /// Tokenizes a prompt and runs it; the session's cancel token and deadline end both.
     ///
     /// # Errors
     /// [`Error::NoTokenizer`], [`Error::Text`], and as [`Session::prefill`].
     pub fn prefill_text(&mut self, prompt: &str) -> Result<(), Error> {
-        let tokenizer = self.engine().tokenizer()?;
-        let tokens = tokenizer.encode_cancellable(prompt, true, self.cancel_token())?;
+        let tokens = self.encode(prompt)?;
         self.prefill(&tokens)
+    }
+
+    /// Tokenizes a text and makes it the whole sequence, running what is new of it; gives how many
+    /// tokens did not run again.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`], [`Error::Text`], and as [`Session::prompt`].
+    pub fn prompt_text(&mut self, prompt: &str) -> Result<usize, Error> {
+        let tokens = self.encode(prompt)?;
+        self.prompt(&tokens)
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let tokenizer = self.engine().tokenizer()?;
+        let tokens = tokenizer.encode_cancellable(text, true, &self.cancel_token());
+        tokens.map_err(|error| self.ended(error))
     }
 }
 

@@ -1,9 +1,13 @@
 //! The command line of `generate`.
 
+use std::path::PathBuf;
+
 use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
-use crate::{EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments};
+use crate::{
+    EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments, WarmArguments,
+};
 
 /// Generates text with a mixture-of-experts model whose experts stay on disk.
 ///
@@ -32,6 +36,14 @@ pub struct Arguments {
     /// End before this text appears; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Generation")]
     pub stop: Vec<String>,
+    /// Go on from a session's file: of a prompt, what it shares with the session does not run again;
+    /// without one the session itself goes on. Sampling flags, where there are any, replace the
+    /// file's
+    #[arg(long, value_name = "FILE", help_heading = "Generation")]
+    pub load_session: Option<PathBuf>,
+    /// Write the session to a file when the generation has ended by itself
+    #[arg(long, value_name = "FILE", help_heading = "Generation")]
+    pub save_session: Option<PathBuf>,
     /// Divisor of the logits; 0 is greedy [default: 0, or 1 with --top-k, --top-p or --min-p]
     #[arg(long, value_name = "T", help_heading = "Sampling")]
     pub temperature: Option<f32>,
@@ -59,6 +71,9 @@ pub struct Arguments {
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArguments,
+    /// What it begins with.
+    #[command(flatten)]
+    pub warm: WarmArguments,
     /// How to show the figures; json: one object on the last line
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Output")]
     pub stats: Option<Stats>,
@@ -104,7 +119,7 @@ impl Arguments {
 
     /// Whether the built-in prompt is shown before its continuation.
     pub(super) fn prints_prompt(&self) -> bool {
-        !self.json() && !self.prompt.given()
+        !self.json() && !self.prompt.given() && self.load_session.is_none()
     }
 
     /// How tokens are chosen.

@@ -7,6 +7,7 @@ use crate::failure::ErrorFigure;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, seconds, table};
 use crate::forecasts::LookaheadFigures;
 use crate::shadows::{self, ShadowFigures};
+use crate::warm::WarmFigures;
 use crate::{EngineArguments, Failure, show_size};
 
 /// What a generation gave.
@@ -22,6 +23,8 @@ pub(super) struct Generated {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     prompt_tokens: usize,
+    /// Of the prompt, those that did not run because a session that was loaded had seen them.
+    reused_tokens: u64,
     tokens: Vec<u32>,
     text: Option<String>,
     finish_reason: String,
@@ -42,6 +45,8 @@ pub(super) struct Report {
     prefill: PhaseFigures,
     decode: PhaseFigures,
     lookahead: LookaheadFigures,
+    /// Null without `--warm-start`.
+    pub(super) warm_start: Option<WarmFigures>,
     shadows: Vec<ShadowFigures>,
     #[serde(skip)]
     metrics: Metrics,
@@ -59,6 +64,7 @@ impl Report {
         let (total, decode) = (metrics.total(), metrics.decode);
         Self {
             prompt_tokens,
+            reused_tokens: metrics.reused,
             tokens: session.generated().to_vec(),
             text: generated.text.clone(),
             finish_reason: finish_name(generated),
@@ -78,6 +84,7 @@ impl Report {
             prefill: (&metrics.prefill).into(),
             decode: (&decode).into(),
             lookahead: LookaheadFigures::new(session.engine()),
+            warm_start: None,
             shadows,
             metrics,
         }
@@ -96,7 +103,10 @@ impl Report {
         let (read, issued) = (show_size(self.bytes_read), show_size(self.bytes_issued));
         let wait = percent(self.io_wait_share);
         let mut rows = vec![
-            ("prompt", format!("{} tokens", self.prompt_tokens)),
+            (
+                "prompt",
+                format!("{} tokens, {} of them known", self.prompt_tokens, self.reused_tokens),
+            ),
             ("generated", format!("{} tokens, ended by {}", self.tokens.len(), self.finish_reason)),
             ("first token", seconds(self.metrics.time_to_first_token)),
             ("prefill", rate(self.prefill_tok_s, "tok/s")),
@@ -109,6 +119,7 @@ impl Report {
         ];
         rows.extend(self.prefill.sweep_row());
         rows.extend(shadows::rows(&self.shadows, self.decode.is_empty()));
+        rows.extend(self.warm_start.as_ref().map(WarmFigures::row));
         rows.extend(self.engine.rows());
         let cached = self.engine.reader_mode == "buffered";
         let ahead = self.lookahead.table().map_or(String::new(), |table| format!("{table}\n\n"));
@@ -119,6 +130,7 @@ impl Report {
 fn finish_name(generated: &Generated) -> String {
     match &generated.finish {
         FinishReason::Cancelled => "cancelled",
+        FinishReason::Deadline => "deadline",
         FinishReason::Eos(_) => "eos",
         FinishReason::Stop(_) => "stop",
         FinishReason::Length => "length",

@@ -50,6 +50,84 @@ fn a_message_that_does_not_fit_is_told_and_left_out() {
     let long = "word ".repeat(200);
     let text = talk(&["--context", "64"], &format!("{long}\nHi\n"));
     let said = parts(&text);
-    assert!(said[0].contains("/reset begins anew"), "{text}");
-    assert!(!said[1].is_empty() && !said[1].contains("begins anew"), "{text}");
+    assert!(said[0].contains("this message alone takes"), "{text}");
+    assert!(!said[1].is_empty() && !said[1].contains("this message"), "{text}");
+}
+
+#[test]
+fn a_message_that_never_fits_is_told_apart_from_a_full_conversation() {
+    let long = "word ".repeat(200);
+    let text = talk(
+        &["--context", "64"],
+        &format!("{long}\nHi there\nHi again\nOnce more\nAnd more\nAnd more\n"),
+    );
+    let said = parts(&text);
+    assert!(
+        said[0].contains("this message alone takes 2") && said[0].contains("--context"),
+        "{text}"
+    );
+    assert!(said[1..].iter().any(|s| s.contains("the conversation takes") && s.contains("/reset")));
+    let text = talk(&["--context", "1024", "--max-tokens", "3"], &format!("{}\n", long.repeat(10)));
+    assert!(parts(&text)[0].contains("the model reads"), "{text}");
+}
+
+#[test]
+fn an_answer_that_is_cut_says_so() {
+    let text = talk(&[], "What is a vector?\n");
+    assert!(text.contains("(cut after 8 tokens: --max-tokens"), "{text}");
+    let text = talk(&["--context", "20"], "What is a vector?\n");
+    assert!(text.contains("all 20 tokens of the context are used"), "{text}");
+}
+
+#[test]
+fn a_line_that_is_not_text_is_left_out() {
+    let model = bundled();
+    let given = ["chat", "--model", utf8(&model), "--greedy", "--max-tokens", "4"];
+    let mut out = Vec::new();
+    let input = b"ab\xff\xfe\nWhat is a vector?\n";
+    let arguments = given.iter().map(OsString::from);
+    let ended = run_with(arguments, &mut Console::new(&mut out), &mut &input[..]);
+    let text = String::from_utf8(out).expect("UTF-8");
+    assert!(matches!(ended, Ok(Ended::Done)), "{ended:?}: {text}");
+    let said = parts(&text);
+    assert!(said[0].contains("byte 3 of that line is not UTF-8"), "{text}");
+    assert!(said[1].len() > 3, "{text}");
+}
+
+#[test]
+fn a_conversation_is_kept_in_a_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("own conversation");
+    let (first, second) = ("What is a vector?", "And a matrix?");
+    let file = utf8(&path);
+    let text = talk(&[], &format!("{first}\n/save {file}\n{second}\n/stats\n"));
+    let said = parts(&text);
+    assert!(said[1].contains("2 messages in"), "{text}");
+    let again = talk(&["--slots", "18"], &format!("Hello\n/load {file}\n{second}\n/stats\n"));
+    let heard = parts(&again);
+    assert!(heard[1].contains("2 messages, "), "{again}");
+    assert_eq!(said[2], heard[2], "the same answer");
+    assert!(!heard[3].contains("of which 0"), "what was read is known: {again}");
+    // What cannot be loaded or saved is told, and the conversation goes on.
+    std::fs::write(folder.path().join("other"), b"of somebody").expect("writes");
+    let other = folder.path().join("other");
+    let nowhere = folder.path().join("no/where");
+    let lines =
+        format!("{first}\n/load {}\n/load\n/save {}\n{second}\n", utf8(&other), utf8(&nowhere));
+    let text = talk(&[], &lines);
+    let told = parts(&text);
+    assert!(told[1].contains("no session's file"), "{text}");
+    assert!(told[2].contains("needs the name") && told[3].contains("cannot open"), "{text}");
+    assert_eq!(told[4], said[2], "{text}");
+}
+
+#[test]
+fn a_fork_is_returned_to() {
+    let (first, second) = ("What is a vector?", "And a matrix?");
+    let text = talk(&[], &format!("/back\n{first}\n/fork\n{second}\n/back\n{second}\n/stats\n"));
+    let said = parts(&text);
+    assert!(said[0].contains("nothing to go back to") && said[2].contains("remembered"), "{text}");
+    assert!(said[4].contains("back at 2 messages"), "{text}");
+    assert_eq!(said[3], said[5], "{text}");
+    assert!(!said[6].contains("of which 0"), "{text}");
 }

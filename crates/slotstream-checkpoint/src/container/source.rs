@@ -11,8 +11,6 @@ use slotstream_core::{ExpertIdx, ExpertKey, Extent, LayerIdx, PIECE_ORDER, Part}
 
 use super::{ContainerError, Difference};
 use crate::Checkpoint;
-use crate::config::CONFIG_LIMIT;
-use crate::json;
 
 /// Bytes of each sampled extent.
 const SAMPLE: u64 = 256;
@@ -262,10 +260,8 @@ fn shard(path: &Path, mut file: &File) -> Result<SourceShard, ContainerError> {
 }
 
 fn config(checkpoint: &Checkpoint) -> Result<Digest, ContainerError> {
-    let path = &checkpoint.config().path;
-    let bytes = json::read_file(path, CONFIG_LIMIT).map_err(|source| {
+    checkpoint.config_digest().map_err(|source| {
         let (folder, source) = (checkpoint.folder().into(), Box::new(source));
         ContainerError::Source { folder, source }
-    })?;
-    Ok(Digest::of(Sha256::new_with_prefix(bytes)))
+    })
 }

@@ -1,6 +1,7 @@
 //! The provider alone: a made-up model of two layers over files in memory.
 
 mod ahead;
+mod cancel;
 mod overlap;
 mod sweep;
 

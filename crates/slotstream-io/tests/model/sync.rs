@@ -109,11 +109,6 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender(Arc::clone(&channel)), Receiver(channel))
 }
 
-/// Waits for the next value.
-pub(crate) fn receive<T>(from: &Receiver<T>) -> Result<T, RecvError> {
-    from.recv()
-}
-
 struct Channel<T> {
     queue: Lock<VecDeque<T>>,
     more: Condvar,
@@ -151,6 +146,14 @@ impl<T> Receiver<T> {
     pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
         self.0.queue.lock().expect(SOUND).pop_front().ok_or(TryRecvError::Empty)
     }
+}
+
+/// As the provider's own; here nobody cancels, so there is nothing to look at meanwhile.
+pub(crate) fn recv_unless<T>(
+    receiver: &Receiver<T>,
+    _stop: impl Fn() -> bool,
+) -> Result<Option<T>, RecvError> {
+    receiver.recv().map(Some)
 }
 
 impl<T> fmt::Debug for Sender<T> {

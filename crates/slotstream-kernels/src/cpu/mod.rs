@@ -3,6 +3,8 @@
 //! All instruction sets run the same generic code over sixteen lanes (`lanes.rs`), in as many
 //! registers as that takes, and so add in the same order (`tile.rs`) and give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod across;
 mod affine;
 mod attention;
 #[cfg(target_arch = "x86_64")]
@@ -129,6 +131,9 @@ impl Cpu {
     }
 }
 
+/// To be raised with every change after which a result has other bits.
+const REVISION: u32 = 1;
+
 impl Kernels for Cpu {
     fn name(&self) -> String {
         format!("{} x {}", self.isa, self.threads())
@@ -136,6 +141,11 @@ impl Kernels for Cpu {
 
     fn arithmetic(&self) -> Arithmetic {
         self.arithmetic
+    }
+
+    fn identity(&self) -> String {
+        // Whatever the instruction set and the threads.
+        format!("{} cpu {REVISION}", self.arithmetic.as_str())
     }
 
     fn affine_matmul(&self, x: &[f32], w: &AffineMatrix<'_>, out: &mut [f32]) {

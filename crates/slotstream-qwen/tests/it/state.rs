@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slotstream_checkpoint::NormForm;
 use slotstream_core::{CancelToken, PassId, Phase, SessionId, Step};
 use slotstream_kernels::{Cpu, Reference};
-use slotstream_qwen::{Logits, MAX_ROLLBACK, Pass, QwenError, State};
+use slotstream_qwen::{Logits, MAX_ROLLBACK, Pass, QwenError, State, StatePart};
 
 use crate::rig::{Goldens, Rig, floats, random_model};
 
@@ -76,6 +76,128 @@ fn snapshots_go_their_own_way() {
     last(&mut rig, &mut other, &tokens[100..130]);
     let mut again = snapshot.snapshot().expect("copies");
     assert!(last(&mut rig, &mut again, &tokens[50..80]) == straight);
+}
+
+#[test]
+fn a_checkpoint_is_resumed_any_number_of_times() {
+    let (mut rig, tokens) = rig();
+    for at in [0, 3, 61, 64] {
+        let mut straight = rig.state();
+        last(&mut rig, &mut straight, &tokens[..at + 20]);
+        let want = last(&mut rig, &mut straight, &tokens[at + 20..at + 24]);
+        let mut state = rig.model.new_state(4096, MAX_ROLLBACK).expect("small");
+        if at > 0 {
+            last(&mut rig, &mut state, &tokens[..at]);
+        }
+        let checkpoint = state.checkpoint().expect("copies");
+        last(&mut rig, &mut state, &tokens[100..130]);
+        for _ in 0..2 {
+            let mut resumed = checkpoint.resume().expect("copies");
+            assert_eq!((resumed.position(), resumed.undoable()), (at as u64, 0));
+            last(&mut rig, &mut resumed, &tokens[at..at + 20]);
+            assert!(last(&mut rig, &mut resumed, &tokens[at + 20..at + 24]) == want, "{at}");
+            // It remembers rows from there on.
+            resumed.truncate(at as u64 + 20).expect("within the ring");
+            assert!(last(&mut rig, &mut resumed, &tokens[at + 20..at + 24]) == want, "{at}");
+            assert!(resumed.truncate(at as u64).is_err());
+        }
+    }
+}
+
+/// Parts of a state as they are given out.
+fn exported(rig: &Rig, state: &State) -> Vec<(StatePart, Vec<f32>)> {
+    let mut blocks = Vec::new();
+    let sink = |part: &StatePart, values: &[f32]| {
+        blocks.push((*part, values.to_vec()));
+        Ok::<(), QwenError>(())
+    };
+    state.export(rig.model.config(), sink).expect("exports");
+    blocks
+}
+
+fn imported(
+    rig: &Rig,
+    tokens: &[u32],
+    rollback: usize,
+    blocks: &[(StatePart, Vec<f32>)],
+) -> Result<State, QwenError> {
+    let mut blocks = blocks.iter();
+    let source = |part: &StatePart, values: &mut [f32]| {
+        let (given, block) = blocks.next().expect("as many as were given out");
+        assert_eq!((given, block.len()), (part, values.len()));
+        values.copy_from_slice(block);
+        Ok::<(), QwenError>(())
+    };
+    rig.model.import_state((4096, rollback), tokens, source)
+}
+
+#[test]
+fn an_exported_state_goes_on_as_if_it_had_never_left() {
+    let (mut rig, tokens) = rig();
+    // Within a block, at its border, within a page of keys and beyond one.
+    let long: Vec<u32> = tokens.iter().chain(&tokens).copied().collect();
+    for at in [0, 1, 5, 61, 64, 256, 300] {
+        for rollback in [0, 3] {
+            let mut state = rig.model.new_state(4096, rollback).expect("small");
+            if at > 0 {
+                last(&mut rig, &mut state, &long[..at]);
+            }
+            let blocks = exported(&rig, &state);
+            let mut again = imported(&rig, &long[..at], rollback, &blocks).expect("its own parts");
+            assert_eq!((again.position(), again.undoable()), (at as u64, 0));
+            assert_eq!(again.bytes(), state.bytes());
+            assert!(exported(&rig, &again) == blocks);
+            let want = last(&mut rig, &mut state, &long[at..at + 40]);
+            assert!(last(&mut rig, &mut again, &long[at..at + 40]) == want, "{at} {rollback}");
+        }
+    }
+    let parts = State::parts(rig.model.config(), 300);
+    let values: usize = parts.iter().map(StatePart::values).sum();
+    let mut state = rig.state();
+    last(&mut rig, &mut state, &long[..300]);
+    let given: usize = exported(&rig, &state).iter().map(|(_, block)| block.len()).sum();
+    assert_eq!(given, values, "the parts say how much there is");
+}
+
+#[test]
+fn a_state_is_exported_whole_or_not_at_all() {
+    let (mut rig, tokens) = rig();
+    let mut state = rig.state();
+    last(&mut rig, &mut state, &tokens[..9]);
+    let blocks = exported(&rig, &state);
+    let vocab = rig.model.config().vocab_size as u32;
+    let wrong = [&tokens[..8], &[vocab]].concat();
+    assert!(matches!(imported(&rig, &wrong, 0, &blocks), Err(QwenError::Token { .. })));
+    let long = vec![1; 4097];
+    assert!(matches!(imported(&rig, &long, 0, &blocks), Err(QwenError::Context { .. })));
+    // Whoever fills the blocks may fail, and so may who takes them.
+    let failed = rig.model.import_state((4096, 0), &tokens[..9], |_, _| Err::<(), _>(dirty()));
+    assert!(matches!(failed, Err(QwenError::Dirty { .. })));
+    let failed = state.export(rig.model.config(), |_, _| Err::<(), _>(dirty()));
+    assert!(matches!(failed, Err(QwenError::Dirty { .. })));
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    let (pass, phase, session) = (PassId::new(1), Phase::Decode, SessionId::new(1));
+    let step = Step { pass, phase, session, position: 9, tokens: &[1] };
+    let pass = Pass::new(step).with_cancel(&cancel);
+    let run = rig.model.forward(&mut state, &pass, &mut rig.experts, rig.ngram.as_mut());
+    assert!(run.is_err() && state.is_dirty());
+    assert!(matches!(state.checkpoint(), Err(QwenError::Dirty { position: 9, .. })));
+    let failed = state.export(rig.model.config(), |_, _| Ok::<(), QwenError>(()));
+    assert!(matches!(failed, Err(QwenError::Dirty { position: 9, .. })));
+}
+
+fn dirty() -> QwenError {
+    let (mut rig, _) = rig();
+    let mut state = rig.state();
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    let (pass, phase, session) = (PassId::new(1), Phase::Decode, SessionId::new(1));
+    let pass = Pass::new(Step { pass, phase, session, position: 0, tokens: &[1] });
+    let pass = pass.with_cancel(&cancel);
+    let run = rig.model.forward(&mut state, &pass, &mut rig.experts, rig.ngram.as_mut());
+    run.expect_err("cancelled");
+    state.truncate(0).expect_err("dirty")
 }
 
 #[test]

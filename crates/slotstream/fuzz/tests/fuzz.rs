@@ -79,6 +79,11 @@ proptest! {
     }
 
     #[test]
+    fn sessions(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("session", picks, &edits)?;
+    }
+
+    #[test]
     fn corrections(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("correction", picks, &edits)?;
     }
@@ -86,6 +91,11 @@ proptest! {
     #[test]
     fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("trace", picks, &edits)?;
+    }
+
+    #[test]
+    fn warm_starts(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("warm", picks, &edits)?;
     }
 
     #[test]

@@ -4,6 +4,8 @@ use slotstream_checkpoint::{Checkpoint, Dtype};
 use slotstream_qwen::{QwenModel, State};
 
 use super::{PlanRequest, PlanRow};
+use crate::DeviceKind;
+use crate::retained::checkpoint_bytes;
 
 /// Room for what is in no row: the program's own pages that are first used later, the allocator,
 /// message buffers, books of a pool.
@@ -18,6 +20,8 @@ pub(super) struct Sizes {
     pub(super) context: usize,
     /// Rows of a prefill pass.
     pub(super) chunk: usize,
+    /// Checkpoints of a session.
+    pub(super) checkpoints: usize,
 }
 
 /// All rows; that of the pool is empty.
@@ -49,6 +53,8 @@ pub(super) fn rows(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes)
             "what the forecaster remembers; what is read ahead lies in the pool".into(),
         ),
         retained(checkpoint, request, sizes),
+        kept(checkpoint, request, sizes),
+        gpu(request, layout.stride() as u64, workspace),
         row("margin", margin, format!("allocator, {} threads", lanes + threads)),
     ]
 }
@@ -91,6 +97,39 @@ fn retained(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes) -> Pla
             state.context,
             state.fixed,
             state.ring
+        ),
+    }
+}
+
+fn kept(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes) -> PlanRow {
+    let (checkpoints, sessions) = (sizes.checkpoints, request.sessions);
+    let each = checkpoint_bytes(checkpoint.config(), request.rollback_rows);
+    PlanRow {
+        name: "checkpoints",
+        bytes: each.saturating_mul(checkpoints as u64).saturating_mul(sessions as u64),
+        what: format!("{checkpoints} a session, {each} each, to come back to"),
+    }
+}
+
+/// What a GPU takes beside the other rows, which lie in its memory, too.
+fn gpu(request: &PlanRequest, stride: u64, workspace: u64) -> PlanRow {
+    let name = "gpu";
+    if request.device == DeviceKind::Cpu {
+        return PlanRow { name, bytes: 0, what: "not used".into() };
+    }
+    // A read lands in memory of the host and is copied into its slot.
+    let landing = (request.lanes as u64).saturating_mul(stride);
+    let limit = match request.machine.working_set {
+        Some(bytes) => format!("it recommends {bytes} for everything that it reads"),
+        None => "it recommends no limit".into(),
+    };
+    PlanRow {
+        name,
+        bytes: workspace.saturating_add(landing),
+        what: format!(
+            "activations in buffers of powers of two {workspace} + reads of {} lanes before they \
+             are copied {landing}; {limit}",
+            request.lanes
         ),
     }
 }

@@ -51,6 +51,20 @@ impl Sampler {
         &self.params
     }
 
+    /// Where its stream of draws is.
+    pub(crate) const fn draws(&self) -> [u64; 4] {
+        self.rng.state()
+    }
+
+    /// A sampler in the middle of its stream; `None` for a state that no stream reaches.
+    pub(crate) fn resumed(
+        params: SamplingParams,
+        draws: [u64; 4],
+    ) -> Result<Option<Self>, SamplingError> {
+        let sampler = Self::new(params)?;
+        Ok(Rng::from_state(draws).map(|rng| Self { rng, ..sampler }))
+    }
+
     /// Chooses the next token.
     ///
     /// `logits` holds one value a token id. `generated` lists the tokens generated so far, without

@@ -36,7 +36,7 @@ impl Session {
     /// When a pass fails midway the tokens stay and their values are lost;
     /// [`truncate`](Self::truncate) takes the tokens back.
     pub fn score(&mut self, tokens: &[u32]) -> Result<Vec<f64>, Error> {
-        self.check(tokens)?;
+        self.check(self.tokens.len(), tokens)?;
         self.first_prefill.get_or_insert_with(Instant::now);
         self.catch_up(&mut |_, _| {})?;
         let mut values = Vec::with_capacity(tokens.len());

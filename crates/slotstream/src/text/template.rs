@@ -17,6 +17,7 @@ use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::TextError;
 use environment::Raised;
@@ -35,6 +36,7 @@ pub struct ChatTemplate {
     names: Vec<String>,
     path: PathBuf,
     special_tokens: Map<String, Value>,
+    digest: [u8; 32],
 }
 
 /// What a template is given beside the messages.
@@ -144,7 +146,12 @@ impl ChatTemplate {
     ) -> Result<Self, TextError> {
         let mut environment = environment::transformers();
         let mut names = Vec::with_capacity(templates.len());
+        let mut digest = Sha256::new();
         for (name, source) in templates {
+            for text in [&name, &source] {
+                digest.update((text.len() as u64).to_le_bytes());
+                digest.update(text);
+            }
             if source.len() > SOURCE_LIMIT {
                 return Err(TextError::TooLarge { path, limit: SOURCE_LIMIT as u64 });
             }
@@ -157,7 +164,15 @@ impl ChatTemplate {
             })?;
             names.push(name);
         }
-        Ok(Self { environment, names, path, special_tokens })
+        digest.update(Value::from(special_tokens.clone()).to_string());
+        let digest = digest.finalize().into();
+        Ok(Self { environment, names, path, special_tokens, digest })
+    }
+
+    /// SHA-256 over names and sources of the templates and the special tokens.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 32] {
+        &self.digest
     }
 
     /// Names of the templates, in the order of the file; `default` alone where there is only one.

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use slotstream_checkpoint::check_json;
 use slotstream_core::CancelToken;
 use tokenizers::DecoderWrapper;
@@ -41,6 +42,7 @@ struct Shared {
     special: Vec<u32>,
     ids: usize,
     byte_level: bool,
+    digest: [u8; 32],
 }
 
 impl Tokenizer {
@@ -89,7 +91,15 @@ impl Tokenizer {
             });
         }
         let byte_level = matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        Ok(Self { shared: Arc::new(Shared { inner, path: path.into(), special, ids, byte_level }) })
+        let (path, digest) = (path.into(), Sha256::digest(bytes).into());
+        let shared = Shared { inner, path, special, ids, byte_level, digest };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// SHA-256 of the bytes that it was made of.
+    #[must_use]
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.shared.digest
     }
 
     /// Token ids of `text`.
