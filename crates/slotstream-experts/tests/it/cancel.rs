@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use slotstream_candle::{ExpertProvider, HostOps};
+use slotstream_candle::HostOps;
 use slotstream_core::{
     CancelToken, ErrorKind, Job, ReadClass, ReadCounters, ReadError, ReadQueue, RecordReader,
 };
