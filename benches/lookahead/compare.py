@@ -1,5 +1,6 @@
 """Reads and generates with every forecaster in turn: see compare.sh."""
 
+import gzip
 import json
 import os
 import statistics
@@ -10,14 +11,19 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import receipt as receipts  # noqa: E402
 
-GOLDEN = "crates/slotstream-qwen/tests/fixtures/tiny-moe/golden.safetensors"
+FIXTURES = "crates/slotstream-qwen/tests/fixtures/tiny-moe"
+# What is measured with: nothing was trained on them, and nothing tuned.
+DOCUMENTS = ["api-docs-std-net", "book-nomicon", "code-rust-compiler", "mix-four-domains",
+             "prose-austen"]
+# Held-out windows that share no text with those documents: for training and tuning.
+APART = [0, 3, 4, 5, 6, 7, 8, 9]
 RECORDS, SLOTS, LAYERS, RECORD = 672, 201, 12, 27_648
 RATIOS = [0.1, 0.3, 1.0]
 # Shares of a record's time and what reads at once gain, as on the disk that `--throttle apple`
 # imitates.
 LATENCY, GAIN = 0.182, 1.4955
-# Of each window of held-out text: tokens that are read, and the prompts of what is generated.
-READ, PROMPTS, PROMPT, TOKENS = 128, [0, 6], 96, 48
+# Of each document: tokens that are read, and those of the prompt of what is generated.
+READ, PROMPT, TOKENS = 256, 96, 32
 PLAIN = ["boundary-1", "boundary-2", "attention-tap", "previous-token", "markov", "co-occurrence",
          "mixture"]
 
@@ -35,9 +41,19 @@ def forecasters(scratch):
     return {"none": "none", **found, "oracle": f"oracle:{scratch}/TRACE"}
 
 
+def documents():
+    """Token ids of the documents, by name."""
+    found = {}
+    for name in DOCUMENTS:
+        with gzip.open(f"{FIXTURES}/traces/{name}.txt.gz", "rt", encoding="utf-8") as file:
+            line = next(line for line in file if line.startswith("# token_ids "))
+        found[name] = [int(word) for word in line.split()[2:]]
+    return found
+
+
 def windows():
     """The bundled model's held-out text."""
-    with open(GOLDEN, "rb") as file:
+    with open(f"{FIXTURES}/golden.safetensors", "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         tensor = json.loads(file.read(length))["ppl.input_ids"]
         begin, end = tensor["data_offsets"]
@@ -47,9 +63,9 @@ def windows():
     return [list(ids[at:at + width]) for at in range(0, len(ids), width)]
 
 
-def write_windows(path, texts):
-    data = b"".join(struct.pack(f"<{READ}i", *text[:READ]) for text in texts)
-    header = json.dumps({"windows": {"dtype": "I32", "shape": [len(texts), READ],
+def write_windows(path, texts, read=READ):
+    data = b"".join(struct.pack(f"<{read}i", *text[:read]) for text in texts)
+    header = json.dumps({"windows": {"dtype": "I32", "shape": [len(texts), read],
                                      "data_offsets": [0, len(data)]}}).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header + data)
@@ -57,7 +73,7 @@ def write_windows(path, texts):
 
 class Bench:
     def __init__(self, programs, scratch):
-        self.programs, self.scratch = programs, scratch
+        self.programs, self.scratch, self.prompts = programs, scratch, list(documents().values())
         self.common = ["--quiet", "--container", f"{scratch}/tiny.container", "--threads", "1",
                        "--context", "1024", "--lookahead-always"]
 
@@ -77,7 +93,7 @@ class Bench:
     def generate(self, forecaster, slots, flags=()):
         """The same prompts, each with a pool of its own."""
         found = []
-        for at, text in enumerate(windows()[i][:PROMPT] for i in PROMPTS):
+        for at, text in enumerate(text[:PROMPT] for text in self.prompts):
             own = [flag.replace("TRACE", f"{at}.trace") for flag in flags]
             found.append(self.run("generate", [
                 "--prompt-ids", ",".join(map(str, text)), "--max-tokens", str(TOKENS),
@@ -211,7 +227,7 @@ def main():
     what, programs, scratch, *rest = sys.argv[1:]
     bench, names = Bench(programs, scratch), forecasters(scratch)
     if what == "read":
-        write_windows(f"{scratch}/windows.safetensors", windows())
+        write_windows(f"{scratch}/windows.safetensors", list(documents().values()))
         with open(f"{scratch}/read.json", "w", encoding="utf-8") as file:
             json.dump(agreement(bench, names), file)
         return
@@ -246,11 +262,11 @@ def head(commit, rounds, scratch, settings):
         "machine": receipts.machine(scratch),
         "settings": {
             "model": f"the bundled one from a container, {SLOTS} of {RECORDS} slots, one thread "
-                     f"computes, 8 lanes; {len(PROMPTS)} prompts of {PROMPT} held-out tokens, {TOKENS} "
+                     f"computes, 8 lanes; prompts of {PROMPT} tokens of {len(DOCUMENTS)} documents, {TOKENS} "
                      "sampled each; figures are a token's, of all prompts together",
             "disk": "simulated (--throttle): a record alone takes the ratio of a layer's time, "
                     "latency and gain of reads at once in the proportions of apple",
-            "held_out": f"the first {READ} tokens of each of the ten held-out windows, a pass each, "
+            "held_out": f"the first {READ} tokens of each document, a pass each, "
                         "no simulated disk",
             "conditions": os.environ.get("CONDITIONS", "as it was"),
             **settings,

@@ -7,10 +7,11 @@ use clap::{Args, ValueEnum};
 use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
 use slotstream::core::RecordReader;
+use slotstream::elastic::ElasticOptions;
 use slotstream::io::{ReaderKind, Throttle, Throttled, open_reader};
 use slotstream::{
-    Arithmetic, ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, PrefillSweep,
-    Sizing, Speculation,
+    Arithmetic, ContainerChoice, DeviceKind, Engine, EngineBuilder, MemoryPlan, ModelLock,
+    PrefillSweep, Sizing, Speculation,
 };
 
 use crate::throttle::parse_throttle;
@@ -83,6 +84,14 @@ pub struct EngineArguments {
     /// Compare every record of the container with its checksum when it is read
     #[arg(long, help_heading = "Engine")]
     pub verify_reads: bool,
+    /// Let the pool follow the memory of the machine: it shrinks when memory is short and grows back to
+    /// its plan when there is plenty
+    #[arg(long, help_heading = "Engine")]
+    pub elastic: bool,
+    /// What to do where another process runs this model: refuse, warn or off [default: refuse where the
+    /// pool follows the memory of the machine, else warn]
+    #[arg(long, value_enum, value_name = "WAY", help_heading = "Engine")]
+    pub lock: Option<LockName>,
     /// Threads that read [default: 8]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub lanes: Option<usize>,
@@ -116,6 +125,18 @@ pub enum ArithmeticName {
     Exact,
     /// Activations in bytes.
     Fast,
+}
+
+/// Ways to take other processes that run the same model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum LockName {
+    /// End with an error.
+    Refuse,
+    /// Warn and go on.
+    Warn,
+    /// Take no notice, and let no other process know.
+    Off,
 }
 
 /// Names of devices.
@@ -182,6 +203,18 @@ impl EngineArguments {
         }
     }
 
+    /// What to do where another process runs the model.
+    fn model_lock(&self, model: &ModelFolder) -> ModelLock {
+        match self.lock {
+            Some(LockName::Refuse) => ModelLock::Refuse,
+            Some(LockName::Warn) => ModelLock::Warn,
+            Some(LockName::Off) => ModelLock::Off,
+            // Both would take the same memory.
+            None if self.sizing(model) == Sizing::Auto => ModelLock::Refuse,
+            None => ModelLock::Warn,
+        }
+    }
+
     /// A builder with all of these flags.
     ///
     /// # Errors
@@ -205,6 +238,7 @@ impl EngineArguments {
             } else {
                 Speculation::default()
             })
+            .lock(self.model_lock(model))
             .verify_reads(self.verify_reads)
             .prefill_sweep(self.prefill_sweep)
             .arithmetic(match self.arithmetic {
@@ -238,6 +272,9 @@ impl EngineArguments {
         }
         if let Some(context) = self.context {
             builder = builder.context(context);
+        }
+        if self.elastic {
+            builder = builder.elastic(ElasticOptions::new());
         }
         if let Some(norms) = self.norms {
             builder = builder.norms(norms);

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use slotstream::checkpoint::Checkpoint;
-use slotstream::machine::{self, Machine, NoGpu};
+use slotstream::machine::{self, Machine, MetalGpu, NoGpu};
 use slotstream::{Error, MemoryPlan, TextParts};
 use slotstream_replay::bytes_a_token;
 
 use crate::console::parse;
-use crate::{Console, Ended, EngineArguments, Failure, parse_size};
+use crate::{Console, Device, Ended, EngineArguments, Failure, parse_size};
 use compute::Compute;
 use disk::Disk;
 use hits::Curves;
@@ -127,6 +127,7 @@ impl Arguments {
     /// The machine that is planned for. What the process has resident is this process's.
     fn machine(&self) -> Machine {
         let mut machine = match self.sim_ram {
+            None if self.engine.device == Device::Metal => Machine::detect(&MetalGpu),
             None => Machine::detect(&NoGpu),
             Some(total) => {
                 let process = machine::resident_bytes().unwrap_or(0);

@@ -232,6 +232,16 @@ pub enum Failure {
         /// The system's reason, or that it is not UTF-8.
         source: io::Error,
     },
+    /// The Metal path is not right on this Mac.
+    #[cfg(feature = "engine")]
+    #[error(
+        "{wrong} checks of the Metal path failed: see the lines above, and please send them to us"
+    )]
+    #[non_exhaustive]
+    SelfCheck {
+        /// How many.
+        wrong: usize,
+    },
     /// Ctrl-C cannot be caught.
     #[error("the handler for Ctrl-C and SIGTERM cannot be set")]
     #[non_exhaustive]
@@ -274,6 +284,8 @@ impl Failure {
             }
             Self::Reader { source } => source.kind(),
             Self::Read { source } => source.kind(),
+            #[cfg(feature = "engine")]
+            Self::SelfCheck { .. } => ErrorKind::Bug,
             Self::Chart { .. } => ErrorKind::Bug,
             Self::File { source, .. } | Self::ReadFile { source, .. } if is_path(source) => {
                 ErrorKind::User

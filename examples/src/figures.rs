@@ -5,8 +5,9 @@ use std::time::Duration;
 use indicatif::HumanCount;
 use serde::Serialize;
 use slotstream::checkpoint::container::Container;
+use slotstream::elastic::ElasticFigures;
 use slotstream::io::CopyShare;
-use slotstream::{Engine, MirrorShare, PhaseMetrics, machine};
+use slotstream::{Engine, MirrorShare, ModelLockState, PhaseMetrics, machine};
 
 use crate::{EngineArguments, show_size};
 
@@ -17,6 +18,12 @@ pub(crate) struct EngineFigures {
     pub(crate) model: String,
     pub(crate) load_s: f64,
     pub(crate) slots: usize,
+    /// Slots that the pool has now; others than at the beginning only in an elastic one.
+    pub(crate) pool_slots: usize,
+    /// Null where the pool is not elastic.
+    pub(crate) elastic: Option<PoolFigures>,
+    /// Whether this process holds the model's lock: `held`, `elsewhere`, `unavailable` or `off`.
+    pub(crate) lock: &'static str,
     pub(crate) records: usize,
     /// What the plan promised before loading.
     pub(crate) plan_bytes: u64,
@@ -45,6 +52,40 @@ pub(crate) struct EngineFigures {
     pub(crate) context: usize,
     /// Where less was done than the flags asked for.
     pub(crate) notes: Vec<String>,
+}
+
+/// What an elastic pool did.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PoolFigures {
+    source: String,
+    looks: u64,
+    silent: u64,
+    shrinks: u64,
+    grows: u64,
+    refused: u64,
+    fewest_slots: usize,
+    /// Why it changed last; null where it never did.
+    last: Option<&'static str>,
+}
+
+impl From<ElasticFigures> for PoolFigures {
+    fn from(figures: ElasticFigures) -> Self {
+        let ElasticFigures { source, looks, silent, shrinks, grows, refused, fewest, last, .. } =
+            figures;
+        let last = last.map(|last| last.cause.why());
+        Self { source, looks, silent, shrinks, grows, refused, fewest_slots: fewest, last }
+    }
+}
+
+impl PoolFigures {
+    fn row(&self, slots: usize) -> String {
+        let Self { source, shrinks, grows, fewest_slots, last, .. } = self;
+        let last = last.map_or(String::new(), |why| format!("; last because {why}"));
+        format!(
+            "{slots} slots now, {fewest_slots} at least; shrunk {shrinks}, grown {grows} times by \
+             {source}{last}"
+        )
+    }
 }
 
 /// One copy of a mirrored model.
@@ -80,6 +121,14 @@ impl EngineFigures {
             model: engine.checkpoint().folder().display().to_string(),
             load_s: engine.load_time().as_secs_f64(),
             slots: plan.slots,
+            pool_slots: engine.pool_slots(),
+            elastic: engine.elastic().map(PoolFigures::from),
+            lock: match engine.lock_state() {
+                ModelLockState::Held { .. } => "held",
+                ModelLockState::Elsewhere { .. } => "elsewhere",
+                ModelLockState::Off => "off",
+                _ => "unavailable",
+            },
             records: plan.records,
             plan_bytes: plan.total_bytes(),
             peak_rss_bytes: machine::peak_resident_bytes(),
@@ -126,6 +175,8 @@ impl EngineFigures {
                 self.prefill_sweep.map_or("off".to_owned(), |rows| format!("from {rows} rows on")),
             ),
         ];
+        let elastic = self.elastic.as_ref().map(|elastic| elastic.row(self.pool_slots));
+        rows.extend(elastic.map(|row| ("elastic", row)));
         rows.extend(self.mirror.iter().map(|copy| ("mirror", copy.row())));
         rows.extend(self.notes.iter().map(|note| ("note", note.clone())));
         rows

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use slotstream::Engine;
-use slotstream::core::{EventSink, Routing, Step};
+use slotstream::core::{ErrorKind, EventSink, Routing, Step};
 use slotstream::experts::{LayerLookahead, LookaheadMetrics};
-use slotstream::lookahead::{BoxedSource, ForecastFiles, OracleRoutes};
+use slotstream::lookahead::{FileFault, ForecastFiles, OracleRoutes};
 use slotstream_replay::TraceReader;
 
 use crate::show_size;
@@ -17,9 +17,14 @@ use crate::show_size;
 pub struct Traces;
 
 impl ForecastFiles for Traces {
-    fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource> {
+    fn routes(&self, path: &str) -> Result<OracleRoutes, FileFault> {
+        // A pipe would be waited for, and somebody may never write into it.
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(FileFault::new(ErrorKind::User, "it is no regular file"));
+        }
         let mut routes = Routes(OracleRoutes::new());
-        TraceReader::open(path)?.play(&mut routes)?;
+        let played = TraceReader::open(path).and_then(|trace| trace.play(&mut routes));
+        played.map_err(|error| FileFault::new(error.kind(), error))?;
         Ok(routes.0)
     }
 }

@@ -15,6 +15,7 @@ use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptio
 
 use crate::console::parse;
 use crate::prompt::{Prompt, Room};
+use crate::warm::Warm;
 use crate::{Console, Ended, Failure};
 
 pub use arguments::{Arguments, Stats};
@@ -57,24 +58,29 @@ pub fn run(
         None => session.tokens().to_vec(),
     };
     Room::new(engine.checkpoint(), engine.context()).check(&tokens)?;
+    recorder.start()?;
+    let mut warm = arguments.warm.begin(&engine, &console.cancel)?;
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
     let generated = generate(&mut session, &tokens, &arguments, console);
     // Whatever has ended the generation, Ctrl-C as well: the recording is whole up to there.
     let recorded = recorder.finish(&engine);
+    let saved = warm.as_mut().map_or(Ok(()), |warm| warm.save(&engine));
     let generated = generated?;
     if let (Some(path), None) = (&arguments.save_session, &generated.error) {
         session.save(path)?;
     }
     let shadows = watchers.figures()?;
-    let report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
+    let mut report = Report::new(&session, tokens.len(), &generated, &arguments.engine, shadows);
+    report.warm_start = warm.as_ref().map(Warm::figures);
     if arguments.json() {
         console.line(&report.json()?)?;
     } else {
         console.line(&format!("\n{}", report.text()))?;
     }
     recorded?;
+    saved?;
     match generated.error {
         None => Ok(Ended::Done),
         Some(error) if error.kind() == ErrorKind::Cancelled => Ok(Ended::Interrupted),

@@ -26,8 +26,12 @@ pub mod generate;
 mod heap;
 #[cfg(feature = "engine")]
 pub mod inspect;
+mod late_file;
+mod leftover;
 #[cfg(feature = "engine")]
 mod mapped;
+#[cfg(feature = "engine")]
+pub mod metal_selfcheck;
 mod model;
 #[cfg(feature = "engine")]
 pub mod perplexity;
@@ -50,9 +54,11 @@ mod throttle;
 mod token_file;
 #[cfg(feature = "engine")]
 pub mod train_lookahead;
+#[cfg(feature = "engine")]
+mod warm;
 
 #[cfg(feature = "engine")]
-pub use arguments::{ArithmeticName, DEFAULT_SHARE, Device, EngineArguments};
+pub use arguments::{ArithmeticName, DEFAULT_SHARE, Device, EngineArguments, LockName};
 pub use console::{Console, Ended, main};
 pub use failure::{Failure, describe};
 #[cfg(feature = "engine")]
@@ -68,3 +74,5 @@ pub use recording::TraceArguments;
 pub use shadows::ShadowArguments;
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};
+#[cfg(feature = "engine")]
+pub use warm::WarmArguments;

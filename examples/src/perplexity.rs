@@ -186,6 +186,7 @@ fn build(
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;
+    recorder.start()?;
     Ok((engine, recorder, watchers))
 }
 

@@ -1,19 +1,20 @@
 //! `--trace`: the run into a file.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotstream::{Engine, EngineBuilder};
 use slotstream_replay::{PoolEnd, Shared, TraceOptions, TraceWriter};
 
+use crate::late_file::LateFile;
 use crate::{EngineArguments, Failure, ModelFolder};
 
 /// Where the run is recorded.
 #[derive(Args, Clone, Debug)]
 #[non_exhaustive]
 pub struct TraceArguments {
-    /// Record the routing and what befell the slots into FILE, in place of what is there
+    /// Record the routing and what befell the slots into FILE, in place of what is there once the
+    /// model is loaded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace: Option<PathBuf>,
     /// Record the weights of the chosen experts and the highest router logits, too
@@ -21,15 +22,17 @@ pub struct TraceArguments {
     pub trace_detail: bool,
 }
 
-/// A recording that goes on; without [`finish`](Self::finish) it has no end mark.
+/// A recording that goes on: nothing is replaced before [`start`](Self::start), and without
+/// [`finish`](Self::finish) it has no end mark.
 #[derive(Debug)]
-pub(crate) struct Recorder(Option<Shared<TraceWriter<File>>>);
+pub(crate) struct Recorder(Option<(Shared<TraceWriter<LateFile>>, LateFile)>);
 
 impl TraceArguments {
     /// Has an engine recorded, if that is asked for. `what` says in the file what ran.
     ///
     /// # Errors
-    /// [`Failure::Trace`] when the file cannot be made.
+    /// [`Failure::File`] when the file cannot be made; [`Failure::Option`] when it is of the model,
+    /// or the one that `--lookahead` reads.
     pub(crate) fn begin(
         &self,
         builder: EngineBuilder,
@@ -45,15 +48,32 @@ impl TraceArguments {
                 expected: "a file outside the model's folder".into(),
             });
         }
+        if reads(&engine.lookahead, path) {
+            return Err(Failure::Option {
+                option: "--trace",
+                value: path.display().to_string(),
+                expected: format!("another file than that of --lookahead {}", engine.lookahead),
+            });
+        }
         let name = model.path.file_name().unwrap_or(model.path.as_os_str());
         let options = TraceOptions::new()
             .with_model(name.to_string_lossy())
             .with_note(format!("{what} {}", env!("CARGO_PKG_VERSION")))
             .with_policy(&engine.policy)
             .with_detail(self.trace_detail);
-        let writer = Shared::new(TraceWriter::create(path, options)?);
-        Ok((builder.sink(Box::new(writer.clone())), Recorder(Some(writer))))
+        let failed = |source| Failure::File { path: path.clone(), source };
+        let file = LateFile::open(path).map_err(failed)?;
+        let writer = Shared::new(TraceWriter::new(file.clone(), path, options));
+        Ok((builder.sink(Box::new(writer.clone())), Recorder(Some((writer, file)))))
     }
+}
+
+/// Whether the file that a forecaster's name ends with is the one at `path`.
+fn reads(forecaster: &str, path: &Path) -> bool {
+    let own = path.canonicalize().ok();
+    // A path may hold colons itself, and options come before it.
+    let rests = forecaster.match_indices(':').map(|(at, _)| Path::new(&forecaster[at + 1..]));
+    own.is_some() && rests.into_iter().any(|named| named.canonicalize().ok() == own)
 }
 
 /// Whether `path` names a file of this folder, through links as well.
@@ -67,12 +87,22 @@ fn is_within(path: &Path, folder: &Path) -> bool {
 }
 
 impl Recorder {
+    /// The run begins: what was in the file is replaced.
+    ///
+    /// # Errors
+    /// [`Failure::File`].
+    pub(crate) fn start(&self) -> Result<(), Failure> {
+        let Some((writer, file)) = &self.0 else { return Ok(()) };
+        let path = || writer.with(|writer| writer.path().to_owned());
+        file.begin().map_err(|source| Failure::File { path: path(), source })
+    }
+
     /// Ends the recording with the pool as it is now.
     ///
     /// # Errors
     /// [`Failure::Trace`]: the first error of the recording.
     pub(crate) fn finish(&self, engine: &Engine) -> Result<(), Failure> {
-        let Some(writer) = &self.0 else { return Ok(()) };
+        let Some((writer, _)) = &self.0 else { return Ok(()) };
         let end = engine.inspect(|experts| PoolEnd::of(experts.pool()));
         writer.with(|writer| writer.finish(Some(&end)))?;
         Ok(())

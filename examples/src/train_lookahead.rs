@@ -95,7 +95,11 @@ struct Report {
     documents: usize,
     held_out: usize,
     tokens: usize,
+    cut: usize,
+    skipped: usize,
     rank: usize,
+    /// What is less than was asked for.
+    notes: Vec<String>,
     identity: String,
     before: f64,
     after: f64,
@@ -108,6 +112,35 @@ struct Documents {
     train: Vec<SessionId>,
     held_out: Vec<SessionId>,
     tokens: usize,
+    /// Texts of which only the beginning was read.
+    cut: usize,
+    /// Texts that were not read at all: empty, there before, or beyond `--rows`.
+    skipped: usize,
+}
+
+impl Documents {
+    /// What is less than was asked for, a line each.
+    fn notes(&self, rank: (usize, usize), texts: usize) -> Vec<String> {
+        let (asked, used) = rank;
+        let mut notes = Vec::new();
+        if used < asked {
+            notes.push(format!("--rank {asked}: a layer has {used} experts, {used} is used"));
+        }
+        if self.cut > 0 {
+            let cut = self.cut;
+            notes.push(format!(
+                "{cut} of {texts} texts were cut: --tokens, --context and --rows say how much is read"
+            ));
+        }
+        if self.skipped > 0 {
+            let skipped = self.skipped;
+            notes.push(format!(
+                "{skipped} of {texts} texts were not read: empty, the same as one before, or beyond \
+                 --rows"
+            ));
+        }
+        notes
+    }
 }
 
 /// Runs the example with these arguments, the program's name first.
@@ -162,7 +195,8 @@ pub fn run(
     };
     let bytes = correction.to_bytes()?;
     write(file, &out, &bytes)?;
-    let report = Report::new(out, bytes.len() as u64, &documents, &correction, layers);
+    let notes = documents.notes((arguments.rank, shape.rank), texts.len());
+    let report = Report::new((out, bytes.len() as u64), &documents, &correction, layers, notes);
     console.line(&if arguments.json { report.json()? } else { report.text() })?;
     Ok(Ended::Done)
 }
@@ -189,12 +223,15 @@ fn read_all(
     let bar = console.bar(texts.len() as u64, "texts", false);
     for (number, text) in texts.iter().enumerate() {
         let mut tokens = engine.tokenizer()?.encode(text, true).map_err(Error::from)?;
+        let whole = tokens.len();
         tokens.truncate(most.min(left));
         // The same text twice would be held out and trained from.
         if tokens.is_empty() || !seen.insert(tokens.clone()) {
+            documents.skipped += 1;
             bar.inc(1);
             continue;
         }
+        documents.cut += usize::from(tokens.len() < whole);
         let options = SessionOptions::new().with_cancel(console.cancel.clone());
         let mut session = engine.session(options)?;
         match session.prefill(&tokens) {
@@ -279,11 +316,11 @@ fn write(mut file: NamedTempFile, out: &Path, bytes: &[u8]) -> Result<(), Failur
 
 impl Report {
     fn new(
-        out: PathBuf,
-        bytes: u64,
+        (out, bytes): (PathBuf, u64),
         documents: &Documents,
         correction: &Correction,
         layers: Vec<Trained>,
+        notes: Vec<String>,
     ) -> Self {
         let mean = |of: fn(&Trained) -> f64| {
             layers.iter().map(of).sum::<f64>() / layers.len().max(1) as f64
@@ -294,7 +331,10 @@ impl Report {
             documents: documents.train.len(),
             held_out: documents.held_out.len(),
             tokens: documents.tokens,
+            cut: documents.cut,
+            skipped: documents.skipped,
             rank: correction.shape().rank,
+            notes,
             identity: correction.identity().to_owned(),
             before: mean(|layer| layer.before),
             after: mean(|layer| layer.after),
@@ -335,6 +375,9 @@ impl Report {
             show_size(self.bytes),
             self.identity,
         );
+        for note in &self.notes {
+            let _ = write!(text, "\nnote: {note}");
+        }
         text
     }
 }

@@ -27,6 +27,8 @@ mod refusals;
 mod replay;
 #[path = "cli/synthesize.rs"]
 mod synthesize;
+#[path = "cli/train_lookahead.rs"]
+mod train_lookahead;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

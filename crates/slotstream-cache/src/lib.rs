@@ -48,8 +48,9 @@ pub use counters::{OriginCounters, PhaseCounters, PoolCounters};
 pub use demand::Demand;
 pub use error::{CacheError, Unlawful};
 pub use policy::{
-    Analogue, Arc, Clock, Cyclic, DEFAULT_POLICY, Fifo, HotPin, LayerLocal, LeastStale, Lfu, Lirs,
-    Lru, PerLayer, PerLayerCounts, PolicyInfo, PolicyNameError, PolicyOption, Random, S3Fifo,
-    Sieve, Slru, TwoQ, WTinyLfu, default_policy, parse_policy, policies, policy_names,
+    Analogue, Arc, Clock, Cyclic, DEFAULT_POLICY, Fifo, ForecastAware, HotPin, LayerLocal,
+    LeastStale, Lfu, Lirs, Lru, PerLayer, PerLayerCounts, PolicyInfo, PolicyNameError,
+    PolicyOption, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu, default_policy, parse_policy,
+    policies, policy_names,
 };
 pub use pool::{MAX_RECORDS, SlotPool, SlotState};

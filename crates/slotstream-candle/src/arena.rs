@@ -57,6 +57,11 @@ pub unsafe trait SlotMemory: Send + Sync + fmt::Debug {
 
     /// Where the device finds the first byte.
     fn address(&self) -> u64;
+
+    /// Whether files may be read straight into it. Else they are read into other memory and copied.
+    fn takes_reads(&self) -> bool {
+        false
+    }
 }
 
 /// The memory of all slots. Cheap to clone; clones share the memory.
@@ -106,8 +111,8 @@ impl SlotArena {
         &self.layout
     }
 
-    /// Whether slots lie in memory of the host, into which files can be read; into a device's,
-    /// records are copied.
+    /// Whether files may be read straight into slots: they lie in memory of the host, or in a
+    /// device's that [takes reads](SlotMemory::takes_reads). Else records are copied into them.
     #[must_use]
     pub fn is_host(&self) -> bool {
         self.slabs.read().all.iter().all(|slab| slab.is_host())

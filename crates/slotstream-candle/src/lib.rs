@@ -47,10 +47,10 @@ pub use error::{CandleContext, Error};
 pub use host::HostOps;
 pub use huge::zeros;
 #[cfg(target_os = "macos")]
-pub use metal::MetalEncoder;
+pub use metal::{MetalEncoder, recommended_working_set};
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};
 pub use paged::PagedTensor;
-pub use planned::{PlanEncoder, PlannedOps, Resource, touched};
+pub use planned::{GpuFigures, PlanEncoder, PlannedOps, Resource, touched};
 pub use provider::ExpertProvider;
 /// The rotary embedding that the ops take.
 pub use slotstream_kernels::Rope;

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use candle_core::{DType, Device, MetalDevice, MetalStorage, Storage, Tensor};
 use candle_metal_kernels::metal::{Buffer, ComputeCommandEncoder, Device as Gpu};
 use objc2::rc::autoreleasepool;
-use objc2_metal::{MTLBuffer as _, MTLResource as _, MTLSize, MTLStorageMode};
+use objc2_metal::{MTLBuffer as _, MTLDevice as _, MTLResource as _, MTLSize, MTLStorageMode};
 use slotstream_kernels::metal::{Bind, Direction, Dispatch, MAX_BUFFERS};
 
 use self::memory::Slots;
 use self::pipelines::Pipelines;
 use crate::arena::SlotDevice;
-use crate::planned::{PlanEncoder, Resource};
+use crate::planned::{GpuFigures, PlanEncoder, Resource};
 use crate::{CandleContext, Error};
 
 /// An index that no plan uses where tables of pages are bound: candle's encoder puts barriers by
@@ -58,22 +58,17 @@ impl MetalEncoder {
         })
     }
 
-    /// The GPU's own name for its architecture.
+    /// The same with records read straight into their slots instead of into other memory of the host
+    /// from which they are copied.
+    ///
+    /// # Safety
+    /// Unproven: nobody has run it. Reads into memory of the GPU have been seen to hang in a program
+    /// like this, and a read that goes on after it was given up would write into a slot that the GPU
+    /// reads. Whoever calls this vouches that on their system a read has ended when the call returns.
     #[must_use]
-    pub fn architecture(&self) -> String {
-        self.metal.device().architecture_name()
-    }
-
-    /// Bytes that may be resident without slowing the machine down, as the GPU recommends.
-    #[must_use]
-    pub fn recommended_bytes(&self) -> u64 {
-        self.metal.device().recommended_max_working_set_size() as u64
-    }
-
-    /// Bytes allocated on the GPU now.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        self.metal.device().current_allocated_size() as u64
+    pub unsafe fn with_straight_reads(self) -> Self {
+        self.slots.take_reads();
+        self
     }
 
     fn launch(&self, launch: &Dispatch<Resource<'_>>) -> Result<(), Error> {
@@ -162,6 +157,12 @@ impl MetalEncoder {
     }
 }
 
+/// Bytes that the default GPU recommends as a process's working set; `None` without a GPU.
+#[must_use]
+pub fn recommended_working_set() -> Option<u64> {
+    autoreleasepool(|_| Gpu::all().first().map(|gpu| gpu.recommended_max_working_set_size() as u64))
+}
+
 /// The objects behind candle's wrapper.
 fn metal_buffer(buffer: &Buffer) -> &objc2::runtime::ProtocolObject<dyn objc2_metal::MTLBuffer> {
     buffer.as_ref()
@@ -186,7 +187,17 @@ fn buffer_of(tensor: &Tensor) -> Result<(Arc<Buffer>, usize), Error> {
 
 impl PlanEncoder for MetalEncoder {
     fn name(&self) -> String {
-        format!("metal {}", self.architecture())
+        format!("metal {}", self.metal.device().architecture_name())
+    }
+
+    fn figures(&self) -> Option<GpuFigures> {
+        let gpu = self.metal.device();
+        Some(GpuFigures {
+            architecture: gpu.architecture_name(),
+            recommended_bytes: gpu.recommended_max_working_set_size() as u64,
+            allocated_bytes: gpu.current_allocated_size() as u64,
+            largest_buffer_bytes: gpu.as_ref().maxBufferLength() as u64,
+        })
     }
 
     fn device(&self) -> &Device {
@@ -195,6 +206,12 @@ impl PlanEncoder for MetalEncoder {
 
     fn slot_device(&self) -> Option<Arc<dyn SlotDevice>> {
         Some(Arc::clone(&self.slots) as Arc<dyn SlotDevice>)
+    }
+
+    /// What Metal and candle hand out autoreleased is released after every step, on whatever thread it
+    /// is: else it would live as long as the thread.
+    fn step(&self, work: &mut dyn FnMut()) {
+        autoreleasepool(|_| work());
     }
 
     /// In memory that the host can read: whatever is read back is read where it lies.

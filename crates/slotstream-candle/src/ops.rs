@@ -43,6 +43,12 @@ pub trait Ops: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Runs a step of a graph: a layer, a pass. On a device, what its system lends for as long as a
+    /// step is given back after it.
+    fn step(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
     /// Dequantized rows `ids` of `w`: `[ids, cols]`.
     ///
     /// # Errors

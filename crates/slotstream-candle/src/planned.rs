@@ -27,6 +27,20 @@ pub enum Resource<'a> {
     Slots(&'a Reading),
 }
 
+/// What a GPU says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GpuFigures {
+    /// Its own name for its architecture.
+    pub architecture: String,
+    /// Bytes that may be resident without slowing the machine down, as it recommends.
+    pub recommended_bytes: u64,
+    /// Bytes that this process has allocated on it.
+    pub allocated_bytes: u64,
+    /// Bytes of the largest buffer that it takes.
+    pub largest_buffer_bytes: u64,
+}
+
 /// Carries out plans, in the order in which it gets them.
 ///
 /// A launch sees what launches before it wrote, and what candle's own operations on the same
@@ -38,9 +52,19 @@ pub trait PlanEncoder: Send + Sync + fmt::Debug {
     /// Where tensors lie.
     fn device(&self) -> &Device;
 
+    /// What the GPU says of itself; `None` without one.
+    fn figures(&self) -> Option<GpuFigures> {
+        None
+    }
+
     /// The device that reads slots; `None` where what is encoded is done at once.
     fn slot_device(&self) -> Option<Arc<dyn SlotDevice>> {
         None
+    }
+
+    /// Runs a step of a graph, as [`Ops::step`](crate::Ops::step) does.
+    fn step(&self, work: &mut dyn FnMut()) {
+        work();
     }
 
     /// A contiguous tensor of any content.

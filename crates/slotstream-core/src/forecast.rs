@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Geometry, LayerIdx, Prediction, Routing, SessionId};
+use crate::{Geometry, LayerIdx, Prediction, Routing, SessionId, Step};
 
 /// A place in the graph where the residual streams can be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,21 +69,31 @@ pub struct ProbeResults<'a> {
 /// readback, and [`predict`](Self::predict) runs after the layer's demand reads were queued.
 ///
 /// # Order of calls
-/// A pass goes through the layers in ascending order. Per layer:
+/// [`on_step`](Self::on_step) opens a pass, which goes through the layers in ascending order. Per
+/// layer:
 /// [`probes`](Self::probes) at [`Tap::BeforeLayer`], then at [`Tap::AfterAttention`];
 /// [`observe`](Self::observe) when the router has decided; `predict` at `AfterAttention`. The
 /// `predict` of `BeforeLayer` follows its `probes` at once on the host; where a readback costs a
 /// wait it follows `observe`. A pass may end anywhere, after a failure or when it is cancelled,
-/// and a session that went back runs the same positions again: a `BeforeLayer` that is not of a
-/// later layer than the tap before it begins a new pass. Passes of sessions interleave; whose
-/// pass it is becomes known with its first `observe`. A graph without taps only observes.
+/// and a session that went back runs the same positions again. Passes of sessions interleave. A
+/// graph without taps only observes.
+///
+/// A provider that does not call `on_step` is lawful: `BeforeLayer` of a layer that is not later
+/// than that of the tap before then begins a pass, and whose it is becomes known with its first
+/// `observe`. A provider calls it in every pass or in none.
 ///
 /// # Law
 /// What it says depends on nothing but what it was made with and the calls of the same session
-/// since the session began or was [reset](Self::reset); until the first `observe` of a pass, on
-/// the results of its probes alone. It returns on any numbers in results and routing (logits
+/// since the session began or was [reset](Self::reset); as long as nothing has said whose pass it
+/// is, on the results of its probes alone. It returns on any numbers in results and routing (logits
 /// may be NaN or infinite, weights zero or absent), and it does not panic.
 pub trait Forecaster: Send + fmt::Debug {
+    /// A pass begins: whose it is, and its tokens. So what is remembered of a session can be used
+    /// before the first layer.
+    fn on_step(&mut self, step: &Step<'_>) {
+        let _ = step;
+    }
+
     /// Adds to `want` the probes to compute at this tap, each once. What `want` holds already
     /// stays.
     fn probes(&mut self, at: Tap, want: &mut Vec<Probe>);

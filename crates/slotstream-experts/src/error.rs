@@ -64,6 +64,13 @@ pub enum ExpertsError {
         /// The layer.
         layer: LayerIdx,
     },
+    /// It was told to stop.
+    #[error("the {called} was cancelled")]
+    #[non_exhaustive]
+    Stopped {
+        /// What was.
+        called: &'static str,
+    },
     /// The index does not know a record, or its pieces do not have the layout's lengths.
     #[error("the record index and the layout disagree about {key}: {what}")]
     #[non_exhaustive]
@@ -101,7 +108,7 @@ impl ExpertsError {
             Self::Read { source, .. }
             | Self::ReadRecord { source, .. }
             | Self::ReadRun { source, .. } => source.kind(),
-            Self::Cancelled { .. } => ErrorKind::Cancelled,
+            Self::Cancelled { .. } | Self::Stopped { .. } => ErrorKind::Cancelled,
             Self::Index { .. } | Self::Order { .. } | Self::QueueGone { .. } => ErrorKind::Bug,
         }
     }

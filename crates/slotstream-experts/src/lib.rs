@@ -53,6 +53,7 @@ mod speculation;
 mod sweep;
 mod sync;
 mod tickets;
+mod warm;
 
 pub use builder::StreamingBuilder;
 pub use error::ExpertsError;
@@ -63,3 +64,4 @@ pub use prompt::{PassHints, PromptPass};
 pub use provider::StreamingExperts;
 pub use sweep::{PrefillSweep, SweepOptionError};
 pub use tickets::Speculation;
+pub use warm::WarmStart;

@@ -527,6 +527,7 @@ impl ExpertProvider for StreamingExperts {
     fn begin_pass(&mut self, step: &Step<'_>) -> Result<(), Error> {
         self.end_call();
         self.begin_ahead(step)?;
+        self.forecaster.on_step(step);
         if self.hints.prompt.is_some_and(|prompt| prompt.first) {
             self.prompts.forget(step.session);
         }

@@ -199,7 +199,8 @@ impl StreamingExperts {
             .map(|expert| place(key(expert), layout, &*self.index))
             .collect::<Result<_, _>>()?;
         let runs = runs(&places, layout);
-        let lent = lend(staging, number, &runs, places.len())?;
+        let slots: Vec<SlotId> = (0..places.len()).map(|at| staging.slot(number, at)).collect();
+        let lent = lend(&staging.arena, &slots, &runs)?;
         let bytes = |run: &Run| run.extent().len();
         let longest = runs.iter().map(bytes).max().unwrap_or(0);
         sweep.queued.push((runs.len() as u64, runs.iter().map(bytes).sum(), longest));
@@ -352,39 +353,27 @@ impl StreamingExperts {
     }
 }
 
-/// Lends each run of a block of `records` records what it is read into.
-fn lend(
-    staging: &Staging,
-    block: usize,
+/// Lends each run of a block what it is read into: the block's record `i` goes to `slots[i]` of `arena`,
+/// and a run of whole records to neighbouring slots.
+pub(crate) fn lend(
+    arena: &SlotArena,
+    slots: &[SlotId],
     runs: &[Run],
-    records: usize,
 ) -> Result<Vec<Lent>, ExpertsError> {
-    let mut leases: Vec<_> = (0..records).map(|_| None).collect();
+    let mut leases: Vec<_> = slots.iter().map(|_| None).collect();
     let mut lent = Vec::with_capacity(runs.len());
     for run in runs {
         lent.push(match run {
-            Run::Slots { extent, first, count } if staging.arena.is_host() => {
-                let lease = staging.arena.lease_run(staging.slot(block, *first), *count)?;
-                Lent::Slots(lease, extent.len() as usize)
-            }
             Run::Slots { extent, first, count } => {
-                let (len, stride) = (extent.len() as usize, staging.arena.layout().stride());
-                let whole = |i| {
-                    let lease = staging.arena.lease(staging.slot(block, first + i), None)?;
-                    Ok((i * stride, lease.into_whole(len - i * stride)))
-                };
-                let parts = (0..*count).map(whole).collect::<Result<_, ExpertsError>>()?;
-                Lent::Apart(slotstream_io::AlignedBuf::new(), len, parts)
+                lend_slots(arena, &slots[*first..first + count], extent.len() as usize)?
             }
             Run::Pieces { extent, pieces } => {
                 let mut parts = Vec::with_capacity(pieces.len());
                 for part in pieces {
-                    let slot = staging.slot(block, part.record);
                     let lease = match &mut leases[part.record] {
                         Some(lease) => lease,
-                        none => {
-                            none.insert(staging.arena.lease(slot, None)?.into_pieces().map(Some))
-                        }
+                        none => none
+                            .insert(arena.lease(slots[part.record], None)?.into_pieces().map(Some)),
                     };
                     parts.extend(lease[part.piece].take().map(|piece| (part.at, piece)));
                 }
@@ -400,6 +389,25 @@ fn lend(
         });
     }
     Ok(lent)
+}
+
+/// Lends neighbouring slots to one read of `len` bytes: as they lie, where the host may write them and
+/// they are in one slab.
+fn lend_slots(arena: &SlotArena, slots: &[SlotId], len: usize) -> Result<Lent, ExpertsError> {
+    if arena.is_host() {
+        let first = slots.first().copied().unwrap_or(SlotId::new(0));
+        match arena.lease_run(first, slots.len()) {
+            Ok(lease) => return Ok(Lent::Slots(lease, len)),
+            Err(slotstream_candle::Error::NoSuchSlot { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stride = arena.layout().stride();
+    let whole = |(i, slot): (usize, &SlotId)| {
+        Ok((i * stride, arena.lease(*slot, None)?.into_whole(len - i * stride)))
+    };
+    let parts = slots.iter().enumerate().map(whole).collect::<Result<_, ExpertsError>>()?;
+    Ok(Lent::Apart(slotstream_io::AlignedBuf::new(), len, parts))
 }
 
 /// Copies a record from one slot memory to another.

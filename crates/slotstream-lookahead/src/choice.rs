@@ -58,15 +58,17 @@ impl Choice {
         self.emit(probe.target, out);
     }
 
+    /// How sure a router is of an expert that it would choose says the distance to the first one
+    /// that it would not: the last one chosen can be as sure as the first. Of others it is the
+    /// distance to the last one chosen.
     fn row(&mut self, logits: &[f32], top_k: usize, options: &ForecastOptions) {
         let most = options.top.unwrap_or(top_k);
-        top_experts(logits, most.max(top_k), &mut self.ranked);
-        let Some(last) = self.ranked.get(top_k.min(self.ranked.len()).wrapping_sub(1)) else {
-            return;
-        };
-        let last = logits[last.index()];
-        for expert in self.ranked.iter().take(most) {
-            let margin = logits[expert.index()] - last;
+        top_experts(logits, most.max(top_k + 1), &mut self.ranked);
+        let at = |rank: usize| self.ranked.get(rank).map(|expert| logits[expert.index()]);
+        let Some(last) = at(top_k.min(self.ranked.len()).wrapping_sub(1)) else { return };
+        let next = at(top_k).unwrap_or(f32::NEG_INFINITY);
+        for (rank, expert) in self.ranked.iter().take(most).enumerate() {
+            let margin = logits[expert.index()] - if rank < top_k { next } else { last };
             let best = &mut self.margins[expert.index()];
             // A difference of infinities is no number, and no reason.
             if margin >= options.threshold && margin > *best {
@@ -117,8 +119,10 @@ mod tests {
 
     #[test]
     fn the_routers_own_choice() {
-        let chosen = said(&[1.0, 3.0, 3.0, 2.0, NAN], 1, ForecastOptions::probe());
+        let chosen = said(&[1.0, 3.0, 3.0, 3.0, NAN], 1, ForecastOptions::probe());
         assert_eq!(chosen, [(1, 0.5), (2, 0.5)]);
+        // There is nobody else: it is sure.
+        assert_eq!(said(&[1.0, 3.0], 1, ForecastOptions::probe()), [(0, 1.0), (1, 1.0)]);
     }
 
     #[test]
@@ -126,7 +130,8 @@ mod tests {
         let logits = [1.0, 3.0, 4.0, 2.5];
         let of = |options| said(&logits, 1, options).iter().map(|(e, _)| *e).collect::<Vec<_>>();
         let probe = ForecastOptions::probe;
-        assert_eq!(of(probe().with_threshold(0.5)), [2]);
+        assert_eq!(of(probe().with_threshold(0.5)), [2, 1]);
+        assert_eq!(of(probe().with_threshold(0.6)), [2]);
         assert_eq!(of(probe().with_top(4).with_threshold(-0.5)), [2, 1, 3]);
         assert_eq!(of(probe().with_top(1)), [2]);
         assert_eq!(of(probe().with_top(9).with_threshold(-9.0)), [2, 1, 3, 0]);

@@ -2,11 +2,11 @@
 
 use slotstream_core::{
     Deadline, ExpertIdx, Forecaster, Geometry, LayerIdx, Prediction, Probe, ProbeResults, Routing,
-    SessionId, Tap,
+    SessionId, Step, Tap,
 };
 
 use crate::options::{LEARNT_KEYS, spelled};
-use crate::sessions::{Sessions, deadlines};
+use crate::sessions::{Sessions, due_at};
 use crate::transitions::Transitions;
 use crate::{ForecastOptions, Turn};
 
@@ -48,6 +48,10 @@ impl CoOccurrence {
 }
 
 impl Forecaster for CoOccurrence {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.turn.step(step);
+    }
+
     fn probes(&mut self, at: Tap, _want: &mut Vec<Probe>) {
         if self.turn.probes(at) {
             self.begin();
@@ -61,7 +65,7 @@ impl Forecaster for CoOccurrence {
         let given = &self.routed[layer.index()];
         // What lies beyond the last layer is another token's.
         let within = |due: &Deadline| due.passes_ahead == 0;
-        let targets = deadlines(layer, self.geometry.layers(), distances).filter(within);
+        let targets = due_at(at, self.geometry.layers(), distances).filter(within);
         for (needed_by, transitions) in targets.zip(known) {
             transitions.predict(needed_by, given, &self.options, out);
         }

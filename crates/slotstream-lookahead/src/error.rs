@@ -5,6 +5,27 @@ use slotstream_core::ErrorKind;
 /// Why a file could not be used, as whoever opened it says.
 pub type BoxedSource = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why a file cannot be had that a forecaster needs.
+#[derive(Debug)]
+pub struct FileFault {
+    pub(crate) kind: ErrorKind,
+    pub(crate) source: BoxedSource,
+}
+
+impl FileFault {
+    /// Why, and what the caller can do about it.
+    #[must_use]
+    pub fn new(kind: ErrorKind, source: impl Into<BoxedSource>) -> Self {
+        Self { kind, source: source.into() }
+    }
+
+    /// What the caller can do about it.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
 /// A text that names no forecaster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,6 +89,8 @@ pub enum LookaheadError {
         forecaster: &'static str,
         /// The path as it was given.
         path: String,
+        /// What the caller can do about it.
+        kind: ErrorKind,
         /// Why.
         source: BoxedSource,
     },
@@ -77,6 +100,9 @@ impl LookaheadError {
     /// What the caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
-        ErrorKind::User
+        match self {
+            Self::File { kind, .. } => *kind,
+            _ => ErrorKind::User,
+        }
     }
 }

@@ -72,7 +72,7 @@ pub use correction::{
 };
 #[cfg(feature = "train")]
 pub use correction::{Fit, TrainError, TrainOptions, agreement, fit};
-pub use error::{BoxedSource, LookaheadError};
+pub use error::{BoxedSource, FileFault, LookaheadError};
 pub use markov::Markov;
 pub use mixture::Mixture;
 pub use options::ForecastOptions;

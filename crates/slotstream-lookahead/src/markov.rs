@@ -1,11 +1,11 @@
 //! What a layer used after what it used for the token before.
 
 use slotstream_core::{
-    ExpertIdx, Forecaster, Geometry, Prediction, Probe, ProbeResults, Routing, SessionId, Tap,
+    ExpertIdx, Forecaster, Geometry, Prediction, Probe, ProbeResults, Routing, SessionId, Step, Tap,
 };
 
 use crate::options::{LEARNT_KEYS, spelled};
-use crate::sessions::{Sessions, deadlines};
+use crate::sessions::{Sessions, due_at};
 use crate::transitions::Transitions;
 use crate::{ForecastOptions, Turn};
 
@@ -37,14 +37,18 @@ impl Markov {
 }
 
 impl Forecaster for Markov {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.turn.step(step);
+    }
+
     fn probes(&mut self, at: Tap, _want: &mut Vec<Probe>) {
         self.turn.probes(at);
     }
 
     fn predict(&mut self, at: Tap, _results: &ProbeResults<'_>, out: &mut Vec<Prediction>) {
-        let (Tap::AfterAttention(layer), Some(session)) = (at, self.turn.session()) else { return };
+        let Some(session) = self.turn.session() else { return };
         let Some(Known { transitions, last }) = self.sessions.get_mut(session) else { return };
-        for needed_by in deadlines(layer, self.geometry.layers(), self.options.ahead) {
+        for needed_by in due_at(at, self.geometry.layers(), self.options.ahead) {
             let given = &last[needed_by.layer.index()];
             transitions.predict(needed_by, given, &self.options, out);
         }

@@ -2,21 +2,30 @@
 
 use slotstream_core::{
     Deadline, ExpertIdx, Forecaster, Geometry, LayerIdx, PassId, Prediction, Probe, ProbeResults,
-    Routing, SessionId, Tap,
+    Routing, SessionId, Step, Tap,
 };
 
 use crate::options::{MIXTURE_KEYS, spelled};
 use crate::sessions::{Sessions, likeliest};
-use crate::{AttentionTap, Boundary, CoOccurrence, ForecastOptions, PreviousToken, Turn};
+use crate::{AttentionTap, Boundary, ForecastOptions, Turn};
 
 /// How slowly the past fades: the weight of all before one more pass.
 const FADE: f32 = 0.98;
 
+/// Where a member counts as surer: what it says with confidences between two of these is judged
+/// together. Probes are never below one half, and half of what they name lies below 0.6.
+const SURER: [f32; 10] = [0.2, 0.35, 0.505, 0.512, 0.525, 0.537, 0.562, 0.6, 0.65, 0.73];
+
+/// Of what is said before its layer has begun, so much of the trust counts against the threshold:
+/// the layer's own forecast comes later and knows better, and is early enough for most reads.
+const EARLY: f32 = 0.85;
+
 /// Asks several forecasters and passes on what those say that have been right about the layer in
-/// this session: an expert is as likely as the most trusted one that names it is usually right.
+/// this session when they were about as sure: an expert is as likely as the most trusted one that
+/// names it is usually right.
 ///
-/// Trust begins at one half. What is said before the first layer of a pass was routed is never
-/// judged: whose pass it is, is not known then.
+/// Trust begins with the confidence that a member has itself. What is said before anybody has told
+/// whose pass it is, is never judged.
 #[derive(Debug)]
 pub struct Mixture {
     geometry: Geometry,
@@ -34,7 +43,7 @@ pub struct Mixture {
 #[derive(Clone, Debug)]
 struct Judged {
     pass: PassId,
-    /// By layer and member.
+    /// By layer; of each member as many as there are classes of sureness.
     trust: Vec<Vec<Trust>>,
     /// What was said and has not been judged.
     said: Vec<Said>,
@@ -48,7 +57,8 @@ struct Trust {
 
 #[derive(Clone, Debug)]
 struct Said {
-    member: usize,
+    /// Member and sureness.
+    class: usize,
     layer: LayerIdx,
     /// `None`: the session's next pass.
     pass: Option<PassId>,
@@ -56,25 +66,31 @@ struct Said {
 }
 
 impl Trust {
-    fn share(self) -> f32 {
-        (self.right + 1.0) / (self.named + 2.0)
+    /// The share that was right; of what was hardly ever said, as sure as it was said.
+    fn share(self, confidence: f32) -> f32 {
+        (self.right + 2.0 * confidence) / (self.named + 2.0)
     }
+}
+
+/// Classes of a member.
+const CLASSES: usize = SURER.len() + 1;
+
+fn class(member: usize, confidence: f32) -> usize {
+    CLASSES * member + SURER.iter().filter(|edge| **edge <= confidence).count()
 }
 
 impl Mixture {
     pub(crate) const NAME: &'static str = "mixture";
 
-    /// Of `boundary-1`, `attention-tap`, `previous-token` and `co-occurrence`.
+    /// Of `attention-tap` and `boundary-1`. What learns from routes alone adds nothing to them that
+    /// is worth its time.
     #[must_use]
     pub fn new(geometry: &Geometry, options: ForecastOptions) -> Self {
         let probe = ForecastOptions { top: options.top, ..ForecastOptions::probe() };
         let probe = probe.with_ple(options.ple);
-        let learnt = ForecastOptions { threshold: 0.1, ..options };
         let members: Vec<Box<dyn Forecaster>> = vec![
             Box::new(Boundary::new(geometry, 1, probe)),
             Box::new(AttentionTap::new(geometry, probe)),
-            Box::new(PreviousToken::new(geometry, learnt)),
-            Box::new(CoOccurrence::new(geometry, learnt)),
         ];
         Self::of(geometry, members, options)
     }
@@ -99,33 +115,35 @@ impl Mixture {
     }
 
     /// Notes what a member says: how likely it makes each expert, and what is to be judged.
-    fn note(&mut self, member: usize) {
+    fn note(&mut self, member: usize, at: Tap) {
         let session = self.turn.session();
         let judged = session.and_then(|session| self.sessions.get_mut(session));
         let (trust, mut said) = match judged {
             Some(judged) => (Some(&judged.trust), Some(&mut judged.said)),
             None => (None, None),
         };
-        for Prediction { key, needed_by, .. } in &self.said {
+        for Prediction { key, needed_by, confidence } in &self.said {
+            let class = class(member, *confidence);
             let trust = trust.and_then(|trust| trust.get(key.layer().index()));
-            let share = trust.map_or(Trust::default(), |members| members[member]).share();
+            let share = trust.map_or(Trust::default(), |of| of[class]).share(*confidence);
+            let counts = if key.layer() == at.layer() { share } else { EARLY * share };
             let same = |(due, expert, _): &&mut (Deadline, ExpertIdx, f32)| {
                 due == needed_by && *expert == key.expert()
             };
             match self.likely.iter_mut().find(same) {
                 Some((_, _, best)) => *best = best.max(share),
+                None if counts < self.options.threshold => {}
                 None => self.likely.push((*needed_by, key.expert(), share)),
             }
             let Some(said) = &mut said else { continue };
             let pass = self.turn.pass().filter(|_| needed_by.passes_ahead == 0);
-            let open =
-                |s: &&mut Said| s.member == member && s.layer == key.layer() && s.pass == pass;
+            let open = |s: &&mut Said| s.class == class && s.layer == key.layer() && s.pass == pass;
             match said.iter_mut().find(open) {
                 Some(said) if said.experts.contains(&key.expert()) => {}
                 Some(said) => said.experts.push(key.expert()),
                 None => {
                     let (layer, experts) = (key.layer(), vec![key.expert()]);
-                    said.push(Said { member, layer, pass, experts });
+                    said.push(Said { class, layer, pass, experts });
                 }
             }
         }
@@ -133,6 +151,11 @@ impl Mixture {
 }
 
 impl Forecaster for Mixture {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.turn.step(step);
+        self.members.iter_mut().for_each(|member| member.on_step(step));
+    }
+
     fn probes(&mut self, at: Tap, want: &mut Vec<Probe>) {
         self.turn.probes(at);
         let first = want.len();
@@ -156,7 +179,7 @@ impl Forecaster for Mixture {
         for member in 0..self.members.len() {
             self.said.clear();
             self.members[member].predict(at, results, &mut self.said);
-            self.note(member);
+            self.note(member, at);
         }
         self.likely.sort_unstable_by_key(|(due, expert, _)| (*due, *expert));
         let most = self.geometry.top_k() * results.rows.max(1);
@@ -173,7 +196,7 @@ impl Forecaster for Mixture {
         let (layers, members) = (self.geometry.layers(), self.members.len());
         let judged = self.sessions.of(routing.session(), || Judged {
             pass: routing.pass(),
-            trust: vec![vec![Trust::default(); members]; layers],
+            trust: vec![vec![Trust::default(); CLASSES * members]; layers],
             said: Vec::new(),
         });
         judged.observe(routing);
@@ -199,7 +222,7 @@ impl Judged {
         let pass = routing.pass();
         if self.pass != pass {
             self.pass = pass;
-            self.said.retain(|said| said.pass.is_none());
+            self.said.retain(|said| said.pass.is_none_or(|due| due == pass));
             self.said.iter_mut().for_each(|said| said.pass = Some(pass));
         }
         let Some(trust) = self.trust.get_mut(routing.layer().index()) else { return };
@@ -207,7 +230,7 @@ impl Judged {
             if said.layer != routing.layer() || said.pass != Some(pass) {
                 return true;
             }
-            let trust = &mut trust[said.member];
+            let trust = &mut trust[said.class];
             let right = said.experts.iter().filter(|e| routing.ids().contains(e)).count();
             trust.named = FADE * trust.named + said.experts.len() as f32;
             trust.right = FADE * trust.right + right as f32;
@@ -260,7 +283,7 @@ mod tests {
             }
             out.iter().map(|p| (p.key.expert().get(), p.confidence)).collect::<Vec<_>>()
         };
-        assert_eq!(run(1, 1, 3), [(3, 0.5), (5, 0.5)], "nobody is known");
+        assert_eq!(run(1, 1, 3), [(3, 1.0), (5, 1.0)], "nobody is known");
         for number in 2..40 {
             run(number, 1, 3);
         }

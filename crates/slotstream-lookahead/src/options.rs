@@ -10,8 +10,8 @@ pub struct ForecastOptions {
     /// Experts of a row and layer that are named, at most; `None`: as many as the router chooses.
     pub top: Option<usize>,
     /// What an expert must reach to be named. Of a probe: how far its logit must lie above the
-    /// last one that the router would choose; 0 is the router's choice, below that are others. Of
-    /// what learns: the confidence.
+    /// first one that the router would not choose; 0 is the router's choice, and below that are
+    /// others, by their distance to the last one that it would. Of what learns: the confidence.
     pub threshold: f32,
     /// Whether a probe adds the output of an n-gram (PLE) layer in between.
     pub ple: bool,
@@ -102,7 +102,7 @@ pub(crate) const TOP: Key = Key {
 
 pub(crate) const MARGIN: Key = Key {
     key: "threshold",
-    about: "how far a logit must lie above the last one that the router would choose",
+    about: "how far a logit must lie above the first one that the router would not choose",
     expected: "a number from -1000 to 1000",
     get: |options| Some(options.threshold.to_string()),
     set: |options, text| set(text, |v| (-1e3..=1e3).contains(v), |v| options.threshold = v),
@@ -136,7 +136,7 @@ pub(crate) const AHEAD: Key = Key {
 pub(crate) const PROBE_KEYS: &[Key] = &[TOP, MARGIN, PLE];
 pub(crate) const LEARNT_KEYS: &[Key] = &[TOP, CONFIDENCE, AHEAD];
 pub(crate) const KNOWN_KEYS: &[Key] = &[AHEAD];
-pub(crate) const MIXTURE_KEYS: &[Key] = &[TOP, CONFIDENCE, PLE, AHEAD];
+pub(crate) const MIXTURE_KEYS: &[Key] = &[TOP, CONFIDENCE, PLE];
 
 /// `defaults` with the options of `text` taken over. A comma joins them as well as a plus.
 pub(crate) fn read(

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use slotstream_core::{
     Deadline, ExpertIdx, ExpertKey, Forecaster, Geometry, LayerIdx, PassId, Prediction, Probe,
-    ProbeResults, Routing, SessionId, Tap,
+    ProbeResults, Routing, SessionId, Step, Tap,
 };
 
 use crate::options::{KNOWN_KEYS, spelled};
-use crate::sessions::deadlines;
+use crate::sessions::due_at;
 use crate::{ForecastOptions, Turn};
 
 /// The routes of a run, as they were recorded: what an [`Oracle`] knows.
@@ -95,13 +95,17 @@ impl Oracle {
 }
 
 impl Forecaster for Oracle {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.turn.step(step);
+    }
+
     fn probes(&mut self, at: Tap, _want: &mut Vec<Probe>) {
         self.turn.probes(at);
     }
 
     fn predict(&mut self, at: Tap, _results: &ProbeResults<'_>, out: &mut Vec<Prediction>) {
-        let (Tap::AfterAttention(layer), Some(pass)) = (at, self.turn.pass()) else { return };
-        for needed_by in deadlines(layer, self.geometry.layers(), self.options.ahead) {
+        let Some(pass) = self.turn.pass() else { return };
+        for needed_by in due_at(at, self.geometry.layers(), self.options.ahead) {
             out.extend(self.experts(pass, needed_by).iter().filter_map(|expert| {
                 let key = ExpertKey::new(needed_by.layer, *expert);
                 // A recording may be of another model.

@@ -7,7 +7,7 @@ use slotstream_core::{Forecaster, Geometry, NoForecast};
 
 use crate::options::{KNOWN_KEYS, Key, LEARNT_KEYS, MIXTURE_KEYS, PROBE_KEYS, read, shown};
 use crate::{
-    AttentionTap, Boundary, BoxedSource, CoOccurrence, Corrected, Correction, ForecastOptions,
+    AttentionTap, Boundary, CoOccurrence, Corrected, Correction, FileFault, ForecastOptions,
     LookaheadError, Markov, Mixture, Oracle, OracleRoutes, PreviousToken,
 };
 
@@ -17,17 +17,21 @@ pub trait ForecastFiles {
     ///
     /// # Errors
     /// Why they cannot be had.
-    fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource>;
+    fn routes(&self, path: &str) -> Result<OracleRoutes, FileFault>;
 
     /// The correction of forecasts in a file, or without a path the one that lies beside the
     /// model. It fits the model.
     ///
     /// # Errors
     /// Why it cannot be had; here always.
-    fn correction(&self, path: Option<&str>) -> Result<Arc<Correction>, BoxedSource> {
+    fn correction(&self, path: Option<&str>) -> Result<Arc<Correction>, FileFault> {
         let _ = path;
-        Err("no files can be opened here".into())
+        Err(no_files())
     }
+}
+
+fn no_files() -> FileFault {
+    FileFault::new(slotstream_core::ErrorKind::User, "no files can be opened here")
 }
 
 /// There are no files.
@@ -36,8 +40,8 @@ pub trait ForecastFiles {
 pub struct NoFiles;
 
 impl ForecastFiles for NoFiles {
-    fn routes(&self, _path: &str) -> Result<OracleRoutes, BoxedSource> {
-        Err("no files can be opened here".into())
+    fn routes(&self, _path: &str) -> Result<OracleRoutes, FileFault> {
+        Err(no_files())
     }
 }
 
@@ -214,11 +218,8 @@ pub fn parse_forecaster_with(
             let (options, path) = split_path(known, rest.unwrap_or_default());
             let path = (!path.is_empty()).then_some(path);
             let options = read(forecaster, known.keys, known.defaults, options)?;
-            let correction = files.correction(path).map_err(|source| LookaheadError::File {
-                forecaster,
-                path: path.unwrap_or("beside the model").into(),
-                source,
-            })?;
+            let named = path.unwrap_or("beside the model");
+            let correction = files.correction(path).map_err(unusable(forecaster, named))?;
             Ok(Box::new(Corrected::new(geometry, correction, options)))
         }
         Make::Routes(make) => {
@@ -227,13 +228,19 @@ pub fn parse_forecaster_with(
                 return Err(LookaheadError::NoFile { forecaster });
             }
             let options = read(forecaster, known.keys, known.defaults, options)?;
-            let routes = files.routes(path).map_err(|source| LookaheadError::File {
-                forecaster,
-                path: path.into(),
-                source,
-            })?;
+            let routes = files.routes(path).map_err(unusable(forecaster, path))?;
             Ok(make(geometry, routes, options))
         }
+    }
+}
+
+/// The error of a forecaster whose file cannot be had.
+fn unusable(forecaster: &'static str, path: &str) -> impl FnOnce(FileFault) -> LookaheadError {
+    move |FileFault { kind, source }| LookaheadError::File {
+        forecaster,
+        path: path.into(),
+        kind,
+        source,
     }
 }
 
@@ -311,7 +318,7 @@ mod tests {
         #[derive(Default)]
         struct Paths(std::cell::RefCell<Vec<String>>);
         impl ForecastFiles for Paths {
-            fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource> {
+            fn routes(&self, path: &str) -> Result<OracleRoutes, FileFault> {
                 self.0.borrow_mut().push(path.into());
                 Ok(OracleRoutes::new())
             }

@@ -1,11 +1,11 @@
 //! What a layer used for one token it uses for the next one.
 
 use slotstream_core::{
-    ExpertIdx, Forecaster, Geometry, Prediction, Probe, ProbeResults, Routing, SessionId, Tap,
+    ExpertIdx, Forecaster, Geometry, Prediction, Probe, ProbeResults, Routing, SessionId, Step, Tap,
 };
 
 use crate::options::{LEARNT_KEYS, spelled};
-use crate::sessions::{Sessions, deadlines, likeliest};
+use crate::sessions::{Sessions, due_at, likeliest};
 use crate::{ForecastOptions, Turn};
 
 /// How fast a rate follows: the weight of the newest token.
@@ -51,16 +51,17 @@ impl PreviousToken {
 }
 
 impl Forecaster for PreviousToken {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.turn.step(step);
+    }
+
     fn probes(&mut self, at: Tap, _want: &mut Vec<Probe>) {
         self.turn.probes(at);
     }
 
     fn predict(&mut self, at: Tap, _results: &ProbeResults<'_>, out: &mut Vec<Prediction>) {
-        let (Tap::AfterAttention(layer), Some(past)) = (at, self.sessions.get(self.turn.session()))
-        else {
-            return;
-        };
-        for needed_by in deadlines(layer, self.layers, self.options.ahead) {
+        let Some(past) = self.sessions.get(self.turn.session()) else { return };
+        for needed_by in due_at(at, self.layers, self.options.ahead) {
             let past = &past[needed_by.layer.index()];
             self.scored.clear();
             self.scored.extend(past.experts.iter().map(|expert| (*expert, past.repeats)));

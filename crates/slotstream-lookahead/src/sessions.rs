@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use slotstream_core::{Deadline, ExpertIdx, ExpertKey, LayerIdx, Prediction, SessionId};
+use slotstream_core::{Deadline, ExpertIdx, ExpertKey, LayerIdx, Prediction, SessionId, Tap};
 
 use crate::ForecastOptions;
 
@@ -36,17 +36,32 @@ impl<T> Sessions<T> {
 
 /// The deadlines of the `ahead` layers after `layer`; beyond the last one they are those of the
 /// next pass. None comes twice.
-pub(crate) fn deadlines(
-    layer: LayerIdx,
-    layers: usize,
-    ahead: usize,
-) -> impl Iterator<Item = Deadline> {
+fn deadlines(layer: LayerIdx, layers: usize, ahead: usize) -> impl Iterator<Item = Deadline> {
     (1..=ahead.min(layers)).map(move |step| {
         let target = layer.index() + step;
         let passes_ahead = u32::from(target >= layers);
         // A geometry counts its layers with 16 bits.
         let target = u16::try_from(target % layers).unwrap_or(u16::MAX);
         Deadline { passes_ahead, layer: LayerIdx::new(target) }
+    })
+}
+
+/// The deadlines of what is named at a tap from what was observed so far: of the `ahead` layers
+/// after a layer, and at the very beginning of a pass of the first ones. None at other taps.
+pub(crate) fn due_at(tap: Tap, layers: usize, ahead: usize) -> impl Iterator<Item = Deadline> {
+    let after = match tap {
+        Tap::AfterAttention(layer) => Some((layer, 0)),
+        // As after the last layer, but the pass is this one.
+        Tap::BeforeLayer(layer) if layer.index() == 0 => {
+            Some((LayerIdx::new(u16::try_from(layers - 1).unwrap_or(u16::MAX)), 1))
+        }
+        _ => None,
+    };
+    after.into_iter().flat_map(move |(layer, passed)| {
+        deadlines(layer, layers, ahead).map(move |due| Deadline {
+            passes_ahead: due.passes_ahead.saturating_sub(passed),
+            ..due
+        })
     })
 }
 

@@ -124,6 +124,84 @@ fn the_swift_programs_file_is_read() {
     read.check(&geometry, 3, "whatever").expect("it does not say whose it is");
 }
 
+/// Every way in which a tensor can be another one than expected, for every tensor.
+#[test]
+fn a_tensor_of_another_shape_or_with_a_number_that_is_none_is_named() {
+    let good = File::new();
+    let refused = |name: &str, dtype: Dtype, shape: &[usize], bytes: Vec<u8>| {
+        let file = File::new().tensor(name, dtype, shape, bytes);
+        let error = Correction::from_bytes(&file.bytes()).expect_err(name);
+        assert_eq!(error.kind(), slotstream_core::ErrorKind::Corrupt, "{name}");
+        assert!(error.to_string().contains(&format!("{name:?}")), "{name} {shape:?}: {error}");
+    };
+    for (name, dtype, shape, bytes) in &good.tensors {
+        let wide = if *dtype == Dtype::F16 { 2 } else { 4 };
+        // One more in each dimension, one dimension more, one fewer, and none of anything.
+        for at in 0..shape.len() {
+            let mut other = shape.clone();
+            other[at] += 1;
+            let len = wide * other.iter().product::<usize>();
+            // The first dimensions of `a` and `targets`, which come first, are compared by others.
+            let free = matches!((*name, at), ("targets", _) | ("a", 1 | 2) | ("b", 2));
+            if !free {
+                refused(name, *dtype, &other, vec![0; len]);
+            }
+        }
+        refused(name, *dtype, &[&shape[..], &[1]].concat(), bytes.clone());
+        refused(name, *dtype, &[], vec![0; wide]);
+        for other in [Dtype::U8, Dtype::I64, Dtype::F64, Dtype::BF16, Dtype::BOOL] {
+            let len = other.bitsize() / 8 * shape.iter().product::<usize>();
+            refused(name, other, shape, vec![0; len]);
+        }
+        if *dtype == Dtype::I32 {
+            continue;
+        }
+        // No number, or no end, at the first and the last place.
+        for bad in [[0x00, 0x7e, 0xc0, 0x7f], [0x00, 0x7c, 0x80, 0x7f], [0x00, 0xfc, 0x80, 0xff]] {
+            let bad = if wide == 2 { &bad[..2] } else { &[0, 0, bad[2], bad[3]] };
+            for at in [0, bytes.len() - wide] {
+                let mut spoilt = bytes.clone();
+                spoilt[at..at + wide].copy_from_slice(bad);
+                refused(name, *dtype, shape, spoilt);
+            }
+        }
+    }
+}
+
+/// A file that ends early or goes on is no correction, wherever that is.
+#[test]
+fn every_cut_and_every_longer_file_is_refused() {
+    let bytes = correction().to_bytes().expect("finite");
+    for len in 0..bytes.len() {
+        let error = Correction::from_bytes(&bytes[..len]).expect_err("cut");
+        assert_eq!(error.kind(), slotstream_core::ErrorKind::Corrupt, "{len}");
+    }
+    for more in [1, 8, 4096] {
+        let longer = [&bytes[..], &vec![0; more]].concat();
+        Correction::from_bytes(&longer).expect_err("longer");
+    }
+    let mut long = bytes.clone();
+    for length in [0, 1, bytes.len() as u64, u64::MAX >> 1, u64::MAX] {
+        long[..8].copy_from_slice(&length.to_le_bytes());
+        Correction::from_bytes(&long).expect_err("another length of the header");
+    }
+}
+
+#[test]
+fn a_shape_without_targets_is_a_claim_and_takes_no_memory() {
+    let vast = File::new()
+        .tensor("a", Dtype::F16, &[0, 1 << 40, 1 << 20], Vec::new())
+        .tensor("b", Dtype::F16, &[0, 1 << 20, 1 << 40], Vec::new())
+        .tensor("mu", Dtype::F32, &[0, 1 << 40], Vec::new())
+        .tensor("delta", Dtype::F32, &[0, 1 << 40], Vec::new())
+        .tensor("targets", Dtype::I32, &[0], Vec::new());
+    let vast = Correction::from_bytes(&vast.bytes()).expect("it is whole");
+    assert_eq!((vast.bytes(), vast.targets().count()), (0, 0));
+    let geometry = Geometry::new(3, 4, 2).expect("legal");
+    let error = vast.check(&geometry, 3, "whatever").expect_err("of another model");
+    assert_eq!(error.kind(), slotstream_core::ErrorKind::User);
+}
+
 #[test]
 fn what_is_spoilt_is_named() {
     let told = |file: File, words: &[&str]| {

@@ -13,6 +13,8 @@ fn every_forecaster_is_lawful() {
         let has = |key: &str| info.options.iter().any(|(known, _, _)| *known == key);
         if has("ahead") {
             names.push(options(":top=3+threshold=0+ahead=3"));
+        } else if info.name == "mixture" {
+            names.push(options(":top=5+threshold=0+ple=0"));
         } else if has("top") {
             names.push(options(":top=5+threshold=-3+ple=0"));
         }

@@ -5,7 +5,8 @@ use std::fmt;
 use candle_core::{DType, Tensor};
 use slotstream_candle::{CandleContext, DeltaRecord, Error, ExpertProvider, Ops};
 use slotstream_core::{
-    CancelToken, ExpertIdx, LayerIdx, Probe, ProbeResult, ProbeResults, Routing, Step, Tap,
+    CancelToken, ErrorKind, ExpertIdx, LayerIdx, Probe, ProbeResult, ProbeResults, Routing, Step,
+    Tap,
 };
 use slotstream_ngram::{NgramStore, NgramTicket};
 
@@ -125,7 +126,7 @@ impl QwenModel {
     ) -> Result<PassOutput, QwenError> {
         self.check(state, pass, ngram.is_some())?;
         state.set_dirty(true);
-        let run = Run {
+        let mut run = Run {
             model: self,
             ops: &*self.ops,
             pass,
@@ -133,7 +134,7 @@ impl QwenModel {
             probes: Vec::new(),
         };
         let begun = experts.begin_pass(&pass.step).map_err(QwenError::layer(0));
-        let output = begun.and_then(|()| run.layers(state, experts));
+        let output = begun.and_then(|()| in_step(&*self.ops, 0, || run.layers(state, experts)));
         experts.end_pass();
         let output = output?;
         state.advance(pass.step.tokens);
@@ -256,7 +257,7 @@ impl Probed {
 
 impl Run<'_, '_> {
     fn layers(
-        mut self,
+        &mut self,
         state: &mut State,
         experts: &mut dyn ExpertProvider,
     ) -> Result<PassOutput, QwenError> {
@@ -274,7 +275,7 @@ impl Run<'_, '_> {
                 return Err(QwenError::Cancelled { during });
             }
             let _span = tracing::trace_span!("layer", index).entered();
-            self.layer(index, layer, &h, state, &rings, experts)?;
+            in_step(ops, index, || self.layer(index, layer, &h, state, &rings, experts))?;
         }
         self.output(&h)
     }
@@ -351,7 +352,7 @@ impl Run<'_, '_> {
                 Ok(y)
             }
             (_, _) => Err(Error::provider(
-                slotstream_core::ErrorKind::Bug,
+                ErrorKind::Bug,
                 "the state is of a model with other layer types",
             )),
         }
@@ -516,8 +517,21 @@ fn mix(
     weight: &slotstream_candle::HcWeight,
 ) -> Result<(Tensor, Tensor), Error> {
     let (mixed, inject) = ops.hc_mix(h, weight)?;
-    let inject = inject.ok_or_else(|| {
-        Error::provider(slotstream_core::ErrorKind::Bug, "a layer's mixer without write gates")
-    })?;
+    let inject = inject
+        .ok_or_else(|| Error::provider(ErrorKind::Bug, "a layer's mixer without write gates"))?;
     Ok((mixed, inject))
+}
+
+/// What `work` answers, run as a step of the op set.
+fn in_step<T>(
+    ops: &dyn Ops,
+    layer: usize,
+    mut work: impl FnMut() -> Result<T, QwenError>,
+) -> Result<T, QwenError> {
+    let mut answer = None;
+    ops.step(&mut || answer = Some(work()));
+    answer.unwrap_or_else(|| {
+        let why = "the op set did not run the step";
+        Err(QwenError::layer(layer)(Error::provider(ErrorKind::Bug, why)))
+    })
 }

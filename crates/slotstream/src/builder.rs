@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{FairMutex, Mutex};
-use slotstream_candle::{HostOps, Ops};
+use slotstream_candle::{HostOps, Ops, PlannedOps};
 use slotstream_checkpoint::container::{Container, ContainerHeader};
 use slotstream_checkpoint::{Checkpoint, NormForm};
 use slotstream_core::{
@@ -20,16 +20,22 @@ use slotstream_ngram::{NgramHasher, NgramStore, NgramTable};
 use slotstream_qwen::{LoadProgress, MAX_ROLLBACK, QwenModel};
 
 use crate::container::{checksums, packed_table};
+use crate::elastic::{Control, ElasticOptions, PressureSource, Watch, system_pressure};
 use crate::engine::{Inner, Runtime, next_number};
-use crate::machine::{Machine, NoGpu};
+use crate::identity::model_identity;
+use crate::lock::{self, ModelLock};
+use crate::machine::{Machine, MetalGpu, NoGpu};
 use crate::mirrors::{self, Opened};
 use crate::plan::PlanRequest;
+use crate::resize::Elastic;
 use crate::retained::Retained;
 use crate::sidecar::BesideModel;
 #[cfg(feature = "text")]
 use crate::text_parts::TextParts;
 use crate::turns::Turns;
-use crate::{CheckpointIndex, ContainerChoice, Engine, Error, MemoryPlan, Sizing};
+use crate::{
+    CheckpointIndex, ContainerChoice, DeviceKind, Engine, Error, MemoryPlan, Sizing, open_metal,
+};
 
 /// Opens the shards of a checkpoint: paths in, reader out.
 pub type OpenReader = Box<
@@ -37,18 +43,6 @@ pub type OpenReader = Box<
         &[PathBuf],
     ) -> Result<Arc<dyn RecordReader>, Box<dyn std::error::Error + Send + Sync>>,
 >;
-
-/// Where the arithmetic runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceKind {
-    /// The CPU.
-    #[default]
-    Cpu,
-    /// Apple's Metal, on macOS 15 or later; elsewhere asking for it is an error. Not yet run on
-    /// Apple hardware: see `docs/metal.md`.
-    Metal,
-}
 
 /// Builds an [`Engine`]. Every part has a default; replace the ones you care about.
 pub struct EngineBuilder {
@@ -80,6 +74,8 @@ pub struct EngineBuilder {
     logit_rows: usize,
     ngram_cache_rows: usize,
     norms: Option<NormForm>,
+    elastic: Wish,
+    lock: ModelLock,
     cancel: CancelToken,
     progress: Box<dyn FnMut(LoadProgress)>,
 }
@@ -133,6 +129,8 @@ impl EngineBuilder {
             logit_rows: 1,
             ngram_cache_rows: 16_384,
             norms: None,
+            elastic: None,
+            lock: ModelLock::default(),
             cancel: CancelToken::new(),
             progress: Box::new(|_| {}),
         }
@@ -368,6 +366,28 @@ impl EngineBuilder {
         self
     }
 
+    /// Lets the pool follow the memory of the machine, as the system tells it: it shrinks when memory is
+    /// short and grows back to its plan when there is plenty. Changes time, never a token.
+    #[must_use]
+    pub fn elastic(mut self, options: ElasticOptions) -> Self {
+        self.elastic = Some((options, None));
+        self
+    }
+
+    /// [`elastic`](Self::elastic) by a source of your own.
+    #[must_use]
+    pub fn elastic_by(mut self, options: ElasticOptions, source: Box<dyn PressureSource>) -> Self {
+        self.elastic = Some((options, Some(source)));
+        self
+    }
+
+    /// Says what to do about other processes that run this model; the default is to log a warning.
+    #[must_use]
+    pub const fn lock(mut self, lock: ModelLock) -> Self {
+        self.lock = lock;
+        self
+    }
+
     /// Lets loading end with an error of kind `Cancelled` when `token` is set.
     #[must_use]
     pub fn cancel(mut self, token: CancelToken) -> Self {
@@ -406,9 +426,11 @@ impl EngineBuilder {
         range("checkpoints", self.checkpoints.unwrap_or(0), 0, 1 << 16, "0 to 65536")?;
         range("checkpoint every", self.checkpoint_every, 1, 1 << 30, "1 to 2^30")?;
         range("n-gram cache rows", self.ngram_cache_rows, 0, 1 << 28, "0 to 2^28")?;
-        if self.device == DeviceKind::Metal && !cfg!(target_os = "macos") {
-            let why = "Metal is there on Macs only; ask for `cpu`";
-            return Err(Error::Device { device: "metal", why });
+        if let Some((options, _)) = &self.elastic {
+            options.check()?;
+        }
+        if self.device == DeviceKind::Metal && cfg!(not(target_os = "macos")) {
+            open_metal()?;
         }
         Ok(())
     }
@@ -525,7 +547,10 @@ impl EngineBuilder {
     }
 
     fn machine_facts(&self) -> Machine {
-        self.machine.unwrap_or_else(|| Machine::detect(&NoGpu))
+        self.machine.unwrap_or_else(|| match self.device {
+            DeviceKind::Cpu => Machine::detect(&NoGpu),
+            DeviceKind::Metal => Machine::detect(&MetalGpu),
+        })
     }
 
     fn request(&self, reader_bytes: u64, checkpoint: &Checkpoint) -> PlanRequest {
@@ -546,6 +571,7 @@ impl EngineBuilder {
             checkpoints: self.checkpoints,
             logit_rows: self.logit_rows,
             ngram_cache_rows: self.ngram_cache_rows,
+            device: self.device,
             reader_bytes,
             policy_bytes: self.policy.planned_bytes(&geometry),
             sink_bytes,
@@ -565,6 +591,7 @@ impl EngineBuilder {
         let begun = Instant::now();
         self.check()?;
         let checkpoint = Arc::new(Checkpoint::open(&self.folder)?);
+        let lock = lock::take(self.lock, || Ok(model_identity(&checkpoint)?))?;
         if let Some(named) = self.named_forecaster(&checkpoint)? {
             self.forecaster = named;
         }
@@ -592,16 +619,8 @@ impl EngineBuilder {
         };
         let ops = match (self.ops, self.device) {
             (Some(ops), _) => ops,
-            #[cfg(target_os = "macos")]
-            (None, DeviceKind::Metal) => {
-                use slotstream_candle::{Error as OpsError, MetalEncoder, PlannedOps};
-                let encoder = MetalEncoder::new().map_err(|error| match error {
-                    OpsError::NoMetal { why, .. } => Error::Device { device: "metal", why },
-                    other => slotstream_experts::ExpertsError::from(other).into(),
-                })?;
-                Arc::new(PlannedOps::new(Arc::new(encoder))) as Arc<dyn Ops>
-            }
-            (None, _) => {
+            (None, DeviceKind::Metal) => Arc::new(PlannedOps::new(open_metal()?)) as Arc<dyn Ops>,
+            (None, DeviceKind::Cpu) => {
                 let cpu = Cpu::new(self.threads)?.with_arithmetic(self.arithmetic);
                 Arc::new(HostOps::new(Arc::new(cpu))) as Arc<dyn Ops>
             }
@@ -639,6 +658,7 @@ impl EngineBuilder {
             })
             .transpose()?;
         let runtime = Runtime::new(experts, ngram, queue);
+        let (interval, control) = elastic(self.elastic, &plan)?;
         let engine = Engine(Arc::new(Inner {
             number: next_number(),
             folder: self.folder,
@@ -648,6 +668,8 @@ impl EngineBuilder {
             context: plan.context,
             chunk: plan.chunk,
             retained: Retained::of(&plan),
+            elastic: Elastic::new(plan.slots, control),
+            lock,
             plan,
             policy,
             mode,
@@ -671,6 +693,21 @@ impl EngineBuilder {
         }));
         // The dense weights were read before anybody looked.
         engine.check_unchanged()?;
+        if let Some(interval) = interval {
+            // The first and only one.
+            let _ = engine.0.elastic.watch.set(Watch::start(&engine.0, interval)?);
+        }
         Ok(engine)
     }
+}
+
+/// Options of an elastic pool, and its source where that is not the system's.
+type Wish = Option<(ElasticOptions, Option<Box<dyn PressureSource>>)>;
+
+/// How often an elastic pool looks, and its books.
+fn elastic(wish: Wish, plan: &MemoryPlan) -> Result<(Option<Duration>, Option<Control>), Error> {
+    let Some((options, source)) = wish else { return Ok((None, None)) };
+    let source = source.or_else(system_pressure).ok_or(Error::NoPressureSource {})?;
+    let pool = (plan.slots, plan.floor_slots);
+    Ok((options.interval, Some(Control::new(options, source, pool, plan.slot_bytes))))
 }

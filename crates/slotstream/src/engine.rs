@@ -16,8 +16,10 @@ use slotstream_ngram::NgramStore;
 use slotstream_qwen::QwenModel;
 
 use crate::builder::EngineBuilder;
+use crate::lock::{Guard, ModelLockState};
 use crate::metrics::Reading;
 use crate::mirrors::Mirror;
+use crate::resize::Elastic;
 use crate::retained::Retained;
 use crate::session_file::SessionIdentity;
 use crate::turns::{Turn, Turns};
@@ -38,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) model: QwenModel,
     pub(crate) plan: MemoryPlan,
     pub(crate) retained: Retained,
+    pub(crate) elastic: Elastic,
+    pub(crate) lock: Guard,
     pub(crate) policy: String,
     pub(crate) mode: ReaderMode,
     pub(crate) mirror: Option<Mirror>,
@@ -160,7 +164,14 @@ impl Engine {
         &self.0.checkpoint
     }
 
-    /// The memory plan.
+    /// What became of the lock that says that this process runs the model.
+    #[must_use]
+    pub fn lock_state(&self) -> &ModelLockState {
+        &self.0.lock.state
+    }
+
+    /// The memory plan, as it was when the engine was built; see
+    /// [`current_plan`](Self::current_plan).
     #[must_use]
     pub fn plan(&self) -> &MemoryPlan {
         &self.0.plan

@@ -91,6 +91,52 @@ pub enum Error {
         /// Bytes that they may hold together.
         limit: u64,
     },
+    /// A pool may not grow beyond what was planned within a budget.
+    #[error(
+        "{slots} slots are more than the {most} that were planned within {budget} bytes; build an \
+         engine with more memory"
+    )]
+    #[non_exhaustive]
+    Resize {
+        /// Slots that were asked for.
+        slots: usize,
+        /// Most slots that the pool may have.
+        most: usize,
+        /// Bytes that may be used.
+        budget: u64,
+    },
+    /// The system says nothing of its memory.
+    #[error(
+        "this system says nothing of its memory that a pool could follow: give a source, or none"
+    )]
+    #[non_exhaustive]
+    NoPressureSource {},
+    /// The system started no thread.
+    #[error("no thread could be started to {purpose}")]
+    #[non_exhaustive]
+    Thread {
+        /// What for.
+        purpose: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file of a warm start cannot be used.
+    #[error(transparent)]
+    WarmStart(Box<crate::warm::WarmError>),
+    /// Another process runs the model.
+    #[error(
+        "{} has this model loaded, and two engines together may take more memory than there is: end it, \
+         share its engine, or give both a size and waive the lock{}",
+        holder.as_ref().map_or("another process".to_owned(), |pid| format!("process {pid}")),
+        if path.as_os_str().is_empty() { String::new() } else { format!(" ({})", path.display()) }
+    )]
+    #[non_exhaustive]
+    Locked {
+        /// The process that holds the lock, as it says itself.
+        holder: Option<u32>,
+        /// The lock file.
+        path: PathBuf,
+    },
     /// A mirror without any of the files.
     #[error(
         "{} has no copy of a file of the model or its container: expected {}",
@@ -229,14 +275,18 @@ impl Error {
             | Self::Kernels(_)
             | Self::Budget { .. }
             | Self::State { .. }
+            | Self::Resize { .. }
+            | Self::NoPressureSource {}
+            | Self::Locked { .. }
             | Self::EmptyMirror { .. }
             | Self::Option { .. }
             | Self::Device { .. }
             | Self::NoPrompt {}
             | Self::ForeignSnapshot { .. } => ErrorKind::User,
             Self::Changed { source, .. } | Self::CopiesDiffer { source, .. } => source.kind(),
+            Self::WarmStart(e) => e.kind(),
             Self::Cancelled { .. } | Self::Deadline { .. } => ErrorKind::Cancelled,
-            Self::Reader { .. } => ErrorKind::Transient,
+            Self::Reader { .. } | Self::Thread { .. } => ErrorKind::Transient,
             Self::Poisoned { .. } => ErrorKind::Bug,
         }
     }
@@ -262,6 +312,7 @@ from!(
     Experts(slotstream_experts::ExpertsError),
     Ngram(slotstream_ngram::NgramError),
     Model(slotstream_qwen::QwenError),
+    WarmStart(crate::warm::WarmError),
     Kernels(slotstream_kernels::CpuError),
     Sampling(crate::sampling::SamplingError),
     SessionFile(crate::session_file::SessionFileError),

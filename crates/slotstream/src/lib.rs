@@ -41,15 +41,21 @@ compile_error!(
     "slotstream reads files positionally through POSIX calls and does not support Windows"
 );
 
+mod atomic;
 mod builder;
 mod container;
+mod device;
+pub mod elastic;
 mod engine;
 mod error;
+mod identity;
 mod index;
+mod lock;
 pub mod machine;
 mod metrics;
 mod mirrors;
 mod plan;
+mod resize;
 mod retained;
 pub mod sampling;
 mod session;
@@ -60,6 +66,7 @@ pub mod text;
 #[cfg(feature = "text")]
 mod text_parts;
 mod turns;
+pub mod warm;
 
 pub use candle_core as candle;
 pub use slotstream_cache as cache;
@@ -73,11 +80,13 @@ pub use slotstream_lookahead as lookahead;
 pub use slotstream_ngram as ngram;
 pub use slotstream_qwen as qwen;
 
-pub use builder::{DeviceKind, EngineBuilder, OpenReader};
+pub use builder::{EngineBuilder, OpenReader};
 pub use container::ContainerChoice;
+pub use device::{DeviceKind, open_metal};
 pub use engine::Engine;
 pub use error::Error;
 pub use index::CheckpointIndex;
+pub use lock::{ModelLock, ModelLockState};
 pub use metrics::{Metrics, PhaseMetrics};
 pub use mirrors::MirrorShare;
 pub use plan::{MemoryPlan, PlanRequest, PlanRow, Sizing};

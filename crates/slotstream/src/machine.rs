@@ -5,7 +5,7 @@ mod group;
 
 use std::fs;
 
-pub use facts::{Budget, GpuMemory, Machine, NoGpu};
+pub use facts::{Budget, GpuMemory, Machine, MetalGpu, NoGpu};
 pub use group::GroupLimit;
 
 /// Bytes that this process has resident now.

@@ -8,8 +8,8 @@ use std::fmt;
 use slotstream_checkpoint::Checkpoint;
 use slotstream_experts::PrefillSweep;
 
-use crate::Error;
 use crate::machine::{Budget, Machine};
+use crate::{DeviceKind, Error};
 use rows::Sizes;
 
 /// What a plan is made from. What is `None` the plan chooses.
@@ -38,6 +38,8 @@ pub struct PlanRequest {
     pub logit_rows: usize,
     /// Rows of the n-gram cache.
     pub ngram_cache_rows: usize,
+    /// Where the arithmetic runs.
+    pub device: DeviceKind,
     /// The machine, and what the process has resident already.
     pub machine: Machine,
     /// Bytes of all shards, when the reader keeps them in memory, or of its pages.
@@ -70,6 +72,7 @@ impl PlanRequest {
             checkpoints: None,
             logit_rows: 1,
             ngram_cache_rows: 16_384,
+            device: DeviceKind::Cpu,
             machine,
             reader_bytes: 0,
             policy_bytes: 0,
@@ -117,7 +120,7 @@ pub struct PlanRow {
 #[non_exhaustive]
 pub struct MemoryPlan {
     /// The rows, zero ones too: pool, fixed, prefill workspace, sweep staging, draft head,
-    /// lookahead, retained state, checkpoints, margin.
+    /// lookahead, retained state, checkpoints, gpu, margin.
     pub rows: Vec<PlanRow>,
     /// Slots of the pool.
     pub slots: usize,
@@ -144,8 +147,9 @@ impl MemoryPlan {
     ///
     /// Where the budget is a number of bytes, it gets as many slots as fit beside a context of
     /// 4,096 tokens and passes of 512 rows, or a longer context where its state takes no more than
-    /// a tenth of what it and the pool have together; where not even the smallest lawful pool fits,
-    /// no checkpoints, then shorter passes, and then a shorter context. What was asked for is never changed.
+    /// a sixteenth of what it and the pool have together; where not even the smallest lawful pool fits,
+    /// no checkpoints, then shorter passes, and then a shorter context. What was asked for is never
+    /// changed. More memory never gives fewer slots, shorter passes or a shorter context.
     ///
     /// # Errors
     /// [`Error::Budget`] with the arithmetic when the smallest lawful pool does not fit,
@@ -184,6 +188,14 @@ impl MemoryPlan {
             checkpoints: sizes.checkpoints,
             budget: None,
         }
+    }
+
+    /// The same plan with a pool of another size, as an engine whose pool was resized has it.
+    #[must_use]
+    pub fn with_slots(&self, slots: usize) -> Self {
+        let mut plan = self.clone();
+        plan.set_pool(slots.min(self.records));
+        plan
     }
 
     /// Bytes of all rows.

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotstream_checkpoint::{Checkpoint, CheckpointError, SIDECAR_NAME};
-use slotstream_lookahead::{BoxedSource, Correction, ForecastFiles, OracleRoutes};
+use slotstream_core::ErrorKind;
+use slotstream_lookahead::{
+    BoxedSource, Correction, CorrectionError, FileFault, ForecastFiles, OracleRoutes,
+};
 
 /// Where a correction is looked for in the model's folder: ours, then that of the Swift program.
 const NAMES: [&str; 2] =
@@ -24,6 +27,8 @@ enum SidecarError {
         looked.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor ")
     )]
     NotThere { looked: Vec<PathBuf> },
+    #[error("it is no regular file")]
+    NotAFile,
     #[error("it has {found} bytes, more than the {LIMIT} that are read")]
     TooLarge { found: u64 },
     #[error("{} cannot be used", path.display())]
@@ -46,17 +51,54 @@ pub(crate) struct BesideModel<'a> {
 }
 
 impl ForecastFiles for BesideModel<'_> {
-    fn routes(&self, path: &str) -> Result<OracleRoutes, BoxedSource> {
+    fn routes(&self, path: &str) -> Result<OracleRoutes, FileFault> {
         self.others.routes(path)
     }
 
-    fn correction(&self, path: Option<&str>) -> Result<Arc<Correction>, BoxedSource> {
+    fn correction(&self, path: Option<&str>) -> Result<Arc<Correction>, FileFault> {
         let path = match path {
             Some(path) => PathBuf::from(path),
-            None => self.find()?,
+            None => self.find().map_err(|source| FileFault::new(ErrorKind::User, source))?,
         };
-        let correction = self.read(&path).map_err(|source| SidecarError::Bad { path, source })?;
-        Ok(Arc::new(correction))
+        match self.read(&path) {
+            Ok(correction) => Ok(Arc::new(correction)),
+            Err(Fault { kind, source }) => {
+                Err(FileFault::new(kind, SidecarError::Bad { path, source }))
+            }
+        }
+    }
+}
+
+/// Why a file is no correction for the model, and whose fault that is.
+struct Fault {
+    kind: ErrorKind,
+    source: BoxedSource,
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(source: std::io::Error) -> Self {
+        use std::io::ErrorKind::{NotADirectory, NotFound};
+        let user = matches!(source.kind(), NotFound | NotADirectory);
+        let kind = if user { ErrorKind::User } else { ErrorKind::Transient };
+        Self { kind, source: source.into() }
+    }
+}
+
+impl From<CorrectionError> for Fault {
+    fn from(source: CorrectionError) -> Self {
+        Self { kind: source.kind(), source: source.into() }
+    }
+}
+
+impl From<CheckpointError> for Fault {
+    fn from(source: CheckpointError) -> Self {
+        Self { kind: source.kind(), source: source.into() }
+    }
+}
+
+impl From<SidecarError> for Fault {
+    fn from(source: SidecarError) -> Self {
+        Self { kind: ErrorKind::User, source: source.into() }
     }
 }
 
@@ -67,10 +109,10 @@ impl BesideModel<'_> {
         found.ok_or_else(|| SidecarError::NotThere { looked: looked.into() })
     }
 
-    fn read(&self, path: &Path) -> Result<Correction, BoxedSource> {
+    fn read(&self, path: &Path) -> Result<Correction, Fault> {
         let metadata = std::fs::metadata(path)?;
         if !metadata.is_file() {
-            return Err("it is no regular file".into());
+            return Err(SidecarError::NotAFile.into());
         }
         let mut bytes = Vec::new();
         File::open(path)?.take(LIMIT + 1).read_to_end(&mut bytes)?;

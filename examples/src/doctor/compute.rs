@@ -9,7 +9,7 @@ use slotstream::{ContainerChoice, Engine, Error, SessionOptions, Sizing};
 
 use super::subject::Subject;
 use super::{Arguments, looked_up};
-use crate::{Console, Failure};
+use crate::{Console, Failure, LockName};
 
 /// Layers that are run, however many the model has: enough not to fit in a processor's cache.
 const LAYERS: usize = 8;
@@ -50,6 +50,10 @@ impl Compute {
         flags.mirror.clear();
         // The prediction is of an engine that reads nothing ahead.
         flags.lookahead = "none".to_owned();
+        flags.throttle = None;
+        flags.elastic = false;
+        // It is nobody's model.
+        flags.lock = Some(LockName::Off);
         let place = crate::ModelFolder { path: folder.path().to_owned(), bundled: false };
         let part = Checkpoint::open(folder.path()).map_err(Error::from)?.geometry();
         let slots = part.floor_slots().max(LAYERS * part.top_k());

@@ -9,7 +9,7 @@ use slotstream::checkpoint::Checkpoint;
 use slotstream::checkpoint::container::Container;
 use slotstream::core::{ExpertIdx, ExpertKey, Extent, FileId, LayerIdx, RecordReader, Rng};
 use slotstream::experts::RecordIndex;
-use slotstream::io::{LaneQueue, ReaderChoice, ReaderKind, open_reader};
+use slotstream::io::{LaneQueue, ReaderChoice, ReaderKind, Throttle, Throttled, open_reader};
 use slotstream::{CheckpointIndex, Error};
 
 use super::Arguments;
@@ -93,7 +93,8 @@ impl Disk {
             }
         };
         let lanes = arguments.engine.lanes.unwrap_or(8);
-        Measuring::new(reads, choice.kind, lanes, record)?.all(console)
+        let throttle = arguments.engine.throttle;
+        Measuring::new(reads, choice.kind, throttle, (lanes, record))?.all(console)
     }
 
     fn simulated(gb_s: f64, record_bytes: u64) -> Self {
@@ -206,20 +207,32 @@ impl Reads {
 struct Measuring {
     reads: Reads,
     kind: ReaderKind,
+    throttle: Option<Throttle>,
     queue: LaneQueue,
     slots: Slots,
     record: u64,
 }
 
 impl Measuring {
-    fn new(reads: Reads, kind: ReaderKind, lanes: usize, record: u64) -> Result<Self, Failure> {
-        // A copy of all files in memory is not what a probe should make.
-        let kind = if kind == ReaderKind::Memory { ReaderKind::Buffered } else { kind };
-        let reader: Arc<dyn RecordReader> = open_reader(kind, &reads.files).map_err(Error::from)?;
+    fn new(
+        reads: Reads,
+        kind: ReaderKind,
+        throttle: Option<Throttle>,
+        (lanes, record): (usize, u64),
+    ) -> Result<Self, Failure> {
+        // A copy of all files in memory is not what a probe should make. A model of a disk goes over
+        // the page cache, as it does for an engine.
+        let cached = kind == ReaderKind::Memory || throttle.is_some();
+        let kind = if cached { ReaderKind::Buffered } else { kind };
+        let mut reader: Arc<dyn RecordReader> =
+            open_reader(kind, &reads.files).map_err(Error::from)?;
+        if let Some(throttle) = throttle {
+            reader = Arc::new(Throttled::new(reader, throttle));
+        }
         let queue = LaneQueue::new(reader, lanes).map_err(Error::from)?;
         let longest = reads.records.iter().flatten().map(Extent::len).max().unwrap_or(0);
         let slots = Slots::new(lanes, longest as usize)?;
-        Ok(Self { reads, kind, queue, slots, record })
+        Ok(Self { reads, kind, throttle, queue, slots, record })
     }
 
     /// Every burst in every round. Where the page cache is to hold the files, each burst is read
@@ -254,7 +267,11 @@ impl Measuring {
         }
         bar.finish_and_clear();
         drop(self.reads.scratch.take());
-        let how = if cached { "from the page cache" } else { "cold" };
+        let how = match (self.throttle, cached) {
+            (Some(_), _) => "on a simulated disk (--throttle)",
+            (None, true) => "from the page cache",
+            (None, false) => "cold",
+        };
         Ok(Disk {
             what: format!("{}, {how}, by {}", self.reads.what, self.kind),
             simulated: false,

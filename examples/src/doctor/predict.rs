@@ -27,17 +27,16 @@ pub(super) struct Prediction {
     pub(super) token_s: f64,
     pub(super) compute_s: f64,
     pub(super) wait_s: f64,
+    /// Seconds of a token's reads, hidden by arithmetic or not.
+    pub(super) read_s: f64,
     /// Bytes read a token.
     pub(super) token_bytes: f64,
 }
 
 impl Model<'_> {
     pub(super) fn predict(&self, hits: &Hits) -> Prediction {
-        let (compute_s, wait_s) = self.token(hits.rate, Pace::Median);
-        let rate = |hit, pace| {
-            let (compute, wait) = self.token(hit, pace);
-            1.0 / (compute + wait).max(1e-9)
-        };
+        let Token { compute_s, wait_s, read_s } = self.token(hits.rate, Pace::Median);
+        let rate = |hit, pace| self.token(hit, pace).tok_s();
         Prediction {
             tok_s: rate(hits.rate, Pace::Median),
             low: rate(hits.low, Pace::Slow),
@@ -45,22 +44,22 @@ impl Model<'_> {
             token_s: compute_s + wait_s,
             compute_s,
             wait_s,
+            read_s,
             token_bytes: (1.0 - hits.rate) * looked_up(self.checkpoint) as f64,
         }
     }
 
     /// Tokens a second at a hit rate.
     pub(super) fn tok_s(&self, hit_rate: f64) -> f64 {
-        let (compute, wait) = self.token(hit_rate, Pace::Median);
-        1.0 / (compute + wait).max(1e-9)
+        self.token(hit_rate, Pace::Median).tok_s()
     }
 
-    /// Seconds of a token's arithmetic, and those for which it waits for reads.
+    /// What a token takes.
     ///
-    /// Each lookup misses by itself; all misses of a layer are read at once, and meanwhile the
-    /// shared expert and the resident ones are computed. What reading takes of the processors is
-    /// taken from the arithmetic.
-    fn token(&self, hit_rate: f64, pace: Pace) -> (f64, f64) {
+    /// Each lookup misses by itself; all misses of a layer are read at once, and land one after
+    /// another. Meanwhile the shared expert and the resident ones are computed, then each that has
+    /// landed. What reading takes of the processors is taken from the arithmetic.
+    fn token(&self, hit_rate: f64, pace: Pace) -> Token {
         let geometry = self.checkpoint.geometry();
         let (layers, top_k) = (geometry.layers() as f64, geometry.top_k());
         let compute = match pace {
@@ -72,16 +71,41 @@ impl Model<'_> {
         let shared = self.checkpoint.ledger().row(TensorClass::SharedExpert).bytes as f64;
         let record = self.disk.record_bytes as f64;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
-        let (miss, mut wait, mut moved) = (1.0 - hit_rate, 0.0, 0.0);
+        let (miss, mut wait_s, mut read_s, mut moved) = (1.0 - hit_rate, 0.0, 0.0, 0.0);
         for misses in 1..=top_k {
             let chance = binomial(top_k, misses, miss);
             let resident = (top_k - misses) as f64 * record;
             let meanwhile = each * (shared / layers + resident);
-            wait += layers * chance * (self.disk.seconds(misses, pace) - meanwhile).max(0.0);
+            let seconds = self.disk.seconds(misses, pace);
+            wait_s += layers * chance * waited(seconds, misses, meanwhile, each * record);
+            read_s += layers * chance * seconds;
             moved += layers * chance * misses as f64 * record;
         }
-        (compute + moved / 1e9 * self.disk.processor_s_gb / cores, wait)
+        let compute_s = compute + moved / 1e9 * self.disk.processor_s_gb / cores;
+        Token { compute_s, wait_s, read_s }
     }
+}
+
+/// Seconds of a token.
+#[derive(Clone, Copy, Debug)]
+struct Token {
+    compute_s: f64,
+    wait_s: f64,
+    read_s: f64,
+}
+
+impl Token {
+    fn tok_s(&self) -> f64 {
+        1.0 / (self.compute_s + self.wait_s).max(1e-9)
+    }
+}
+
+/// How long a layer waits for `misses` records that land evenly over `seconds`, when it has other work
+/// for `meanwhile` and then `each` for a record that is there.
+fn waited(seconds: f64, misses: usize, meanwhile: f64, each: f64) -> f64 {
+    let landed = |record: usize| seconds * record as f64 / misses.max(1) as f64;
+    let late = |record: usize| landed(record) - meanwhile - (record - 1) as f64 * each;
+    (1..=misses).map(late).fold(0.0, f64::max)
 }
 
 /// Chance of `k` among `n` when each has the chance `p`.
@@ -94,6 +118,19 @@ fn binomial(n: usize, k: usize, p: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layer_waits_for_what_its_arithmetic_does_not_hide() {
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+        near(waited(8.0, 4, 0.0, 0.0), 8.0);
+        near(waited(8.0, 4, 3.0, 0.0), 5.0);
+        // The disk is slower: all but the last are computed meanwhile.
+        near(waited(8.0, 4, 3.0, 1.0), 2.0);
+        // The arithmetic is slower: only the first is waited for.
+        near(waited(8.0, 4, 1.0, 5.0), 1.0);
+        near(waited(8.0, 4, 9.0, 5.0), 0.0);
+        near(waited(0.0, 0, 0.0, 1.0), 0.0);
+    }
 
     #[test]
     fn chances_add_up() {

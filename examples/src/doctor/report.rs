@@ -27,7 +27,8 @@ pub(super) struct Report {
     model: String,
     /// Whether its files are here.
     downloaded: bool,
-    /// Whether headers, config and container are valid; null when that was not reached.
+    /// Whether headers, config and container are valid; null when that was not reached, and where
+    /// nothing is here that could be.
     valid: Option<bool>,
     error: Option<ErrorFigure>,
     machine: Option<MachineFigures>,
@@ -160,7 +161,7 @@ impl Report {
             ngram_bytes: ledger.ngram_bytes,
             resident_bytes: ledger.resident_bytes,
         });
-        self.valid = Some(true);
+        self.valid = self.downloaded.then_some(true);
     }
 
     pub(super) fn machine(&mut self, machine: &Machine) {
@@ -206,7 +207,9 @@ impl Report {
     pub(super) fn fail(&mut self, error: &Failure) {
         match error {
             Failure::Engine(Error::Budget { plan, .. }) => self.plan(plan, Vec::new()),
-            error if error.kind() == ErrorKind::Corrupt => self.valid = Some(false),
+            error if error.kind() == ErrorKind::Corrupt && self.downloaded => {
+                self.valid = Some(false);
+            }
             _ => {}
         }
         self.error = Some(ErrorFigure::new(error, error.kind()));
@@ -233,7 +236,10 @@ impl Report {
         let notes = self.notes.iter().map(|note| format!("note: {note}"));
         parts.extend(notes);
         if let Some(error) = &self.error {
-            parts.push(format!("It does not run like this: {}", error.text()));
+            parts.push(match error.is_cancelled() {
+                true => "It was interrupted: what is missing was not looked at.".into(),
+                false => format!("It does not run like this: {}", error.text()),
+            });
         }
         parts.join("\n\n")
     }
@@ -241,7 +247,7 @@ impl Report {
     fn model_text(&self) -> Option<String> {
         let c = self.checkpoint.as_ref()?;
         let valid = match (self.downloaded, self.valid) {
-            (false, _) => "not looked at: only its shape is known",
+            (false, _) => "not known: nothing of it is here but its shape",
             (true, Some(true)) => {
                 "config and headers are; `inspect --values` and `repack --verify` look at the bytes"
             }
@@ -306,18 +312,22 @@ impl Report {
             (
                 "prediction",
                 format!(
-                    "{:.2} tok/s ({:.2} to {:.2})",
+                    "{:.2} tok/s ({:.2} with the low hit rate and the slower quarters of disk and \
+                     arithmetic, {:.2} with the high one and the faster quarters)",
                     prediction.tok_s, prediction.low, prediction.high
                 ),
             ),
             (
                 "a token",
                 format!(
-                    "{:.1} ms: {:.1} of arithmetic, {:.1} of waiting for {}",
+                    "{:.1} ms: {:.1} of arithmetic, {:.1} of waiting; reading {} takes {:.1} ms, of \
+                     which {:.1} are hidden by arithmetic",
                     1e3 * prediction.token_s,
                     1e3 * prediction.compute_s,
                     1e3 * prediction.wait_s,
-                    show_size(prediction.token_bytes as u64)
+                    show_size(prediction.token_bytes as u64),
+                    1e3 * prediction.read_s,
+                    1e3 * (prediction.read_s - prediction.wait_s)
                 ),
             ),
             (

@@ -1,11 +1,13 @@
 //! The model that is looked at: a folder, or the shape of one.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use slotstream_testkit::checkpoint::CheckpointSpec;
 use tempfile::TempDir;
 
 use super::{Arguments, ShapeName};
+use crate::leftover::{hold, sweep};
 use crate::synthesize::shape::{Cut, Shape};
 use crate::{Failure, ModelFolder};
 
@@ -17,7 +19,7 @@ pub(super) struct Subject {
     /// What people call it.
     pub(super) name: String,
     /// A folder of headers with holes for payload, where the model itself is not here.
-    shape: Option<TempDir>,
+    shape: Option<Sparse>,
     config: Option<PathBuf>,
 }
 
@@ -49,17 +51,34 @@ impl Subject {
     }
 
     /// A checkpoint of a few of its layers that holds zeros.
-    pub(super) fn few_layers(&self, layers: usize, vocab: usize) -> Result<TempDir, Failure> {
+    pub(super) fn few_layers(&self, layers: usize, vocab: usize) -> Result<Sparse, Failure> {
         let config = self.config.as_deref();
         let (layers, vocab) = (Some(layers), Some(vocab));
         sparse(Cut { config, layers, vocab, no_ngram: true })
     }
 }
 
-/// A folder with the headers of a shape, and holes for payload.
-fn sparse(cut: Cut<'_>) -> Result<TempDir, Failure> {
+/// What its folders are called: those of runs that were killed are removed by the next one.
+const PREFIX: &str = "slotstream-shape-";
+
+/// A folder with the headers of a shape, and holes for payload; goes when it is dropped.
+#[derive(Debug)]
+pub(super) struct Sparse {
+    folder: TempDir,
+    _held: Option<File>,
+}
+
+impl Sparse {
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+fn sparse(cut: Cut<'_>) -> Result<Sparse, Failure> {
     let failed = |source| Failure::File { path: std::env::temp_dir(), source };
-    let folder = tempfile::tempdir().map_err(failed)?;
+    sweep(&std::env::temp_dir(), PREFIX, "");
+    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().map_err(failed)?;
+    let held = hold(folder.path()).ok();
     CheckpointSpec::new(Shape::of(cut)?.config).write_sparse(folder.path())?;
-    Ok(folder)
+    Ok(Sparse { folder, _held: held })
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
-use crate::{EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments};
+use crate::{
+    EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments, WarmArguments,
+};
 
 /// Generates text with a mixture-of-experts model whose experts stay on disk.
 ///
@@ -69,6 +71,9 @@ pub struct Arguments {
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArguments,
+    /// What it begins with.
+    #[command(flatten)]
+    pub warm: WarmArguments,
     /// How to show the figures; json: one object on the last line
     #[arg(long, value_enum, value_name = "FORM", help_heading = "Output")]
     pub stats: Option<Stats>,

@@ -7,6 +7,7 @@ use crate::failure::ErrorFigure;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, seconds, table};
 use crate::forecasts::LookaheadFigures;
 use crate::shadows::{self, ShadowFigures};
+use crate::warm::WarmFigures;
 use crate::{EngineArguments, Failure, show_size};
 
 /// What a generation gave.
@@ -44,6 +45,8 @@ pub(super) struct Report {
     prefill: PhaseFigures,
     decode: PhaseFigures,
     lookahead: LookaheadFigures,
+    /// Null without `--warm-start`.
+    pub(super) warm_start: Option<WarmFigures>,
     shadows: Vec<ShadowFigures>,
     #[serde(skip)]
     metrics: Metrics,
@@ -81,6 +84,7 @@ impl Report {
             prefill: (&metrics.prefill).into(),
             decode: (&decode).into(),
             lookahead: LookaheadFigures::new(session.engine()),
+            warm_start: None,
             shadows,
             metrics,
         }
@@ -115,6 +119,7 @@ impl Report {
         ];
         rows.extend(self.prefill.sweep_row());
         rows.extend(shadows::rows(&self.shadows, self.decode.is_empty()));
+        rows.extend(self.warm_start.as_ref().map(WarmFigures::row));
         rows.extend(self.engine.rows());
         let cached = self.engine.reader_mode == "buffered";
         let ahead = self.lookahead.table().map_or(String::new(), |table| format!("{table}\n\n"));

@@ -6,15 +6,20 @@ use std::path::{Path, PathBuf};
 
 use slotstream_core::Rng;
 
+use crate::leftover::{hold, sweep};
 use crate::space::need;
 use crate::{Console, Failure};
 
 /// Bytes written at once.
 const CHUNK: usize = 4 << 20;
 
-/// A scratch file; goes when it is dropped.
+/// A scratch file; goes when it is dropped, and where its process was killed, when the next one is
+/// written beside it.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    path: PathBuf,
+    _held: Option<File>,
+}
 
 impl Scratch {
     /// Writes a file of `size` random bytes and waits until it is on the disk. `None` after Ctrl-C.
@@ -27,12 +32,13 @@ impl Scratch {
         seed: u64,
         console: &Console<'_>,
     ) -> Result<Option<Self>, Failure> {
+        sweep(folder, "probe_ssd-", ".scratch");
         need(folder, size)?;
         let path = folder.join(format!("probe_ssd-{}.scratch", std::process::id()));
         let failed = |source| Failure::File { path: path.clone(), source };
         let file = File::create_new(&path).map_err(failed)?;
         // From here on it goes, whatever happens.
-        let scratch = Self(path.clone());
+        let scratch = Self { path: path.clone(), _held: hold(&path).ok() };
         let bar = console.bar(size, "scratch file", true);
         let done = fill(&file, size, seed, console, |bytes| bar.inc(bytes)).map_err(failed)?;
         bar.finish_and_clear();
@@ -40,14 +46,14 @@ impl Scratch {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Nothing can be done about a file that does not go.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is shown beside the rows: statistics, layers, single lookups, a chart.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use slotstream_replay::{
 use super::output::{Output, Section};
 use super::source::Source;
 use super::{Arguments, Policies, simulation};
+use crate::late_file::LateFile;
 use crate::{Console, Failure};
 
 /// Adds what was asked for.
@@ -114,20 +115,20 @@ fn show(detail: &Detail, pool: (&str, usize), source: &Source, output: &mut Outp
 /// A file of lookups.
 struct EventLog<'a> {
     path: &'a Path,
-    file: BufWriter<File>,
+    file: BufWriter<LateFile>,
+    late: LateFile,
+    begun: bool,
     /// The first error; later lookups are not written.
     error: Option<io::Error>,
 }
 
 impl<'a> EventLog<'a> {
     fn create(path: &'a Path) -> Result<Self, Failure> {
-        let begun = File::create(path).and_then(|file| {
-            let mut file = BufWriter::new(file);
-            writeln!(file, "pass,layer,expert,outcome,victim,policy,slots,trace")?;
-            Ok(file)
-        });
-        let file = begun.map_err(|source| Failure::File { path: path.into(), source })?;
-        Ok(Self { path, file, error: None })
+        let failed = |source| Failure::File { path: path.into(), source };
+        let late = LateFile::open(path).map_err(failed)?;
+        let mut file = BufWriter::new(late.clone());
+        writeln!(file, "pass,layer,expert,outcome,victim,policy,slots,trace").map_err(failed)?;
+        Ok(Self { path, file, late, begun: false, error: None })
     }
 
     fn write(&mut self, event: &LookupEvent, pool: &str) {
@@ -137,6 +138,9 @@ impl<'a> EventLog<'a> {
         let (layer, expert) = (event.key.layer().get(), event.key.expert().get());
         let outcome = if event.hit { "hit" } else { "miss" };
         let mut line = || {
+            if !std::mem::replace(&mut self.begun, true) {
+                self.late.begin()?;
+            }
             write!(self.file, "{},{layer},{expert},{outcome},", event.pass.get())?;
             if let Some(victim) = event.victim {
                 write!(self.file, "{}:{}", victim.layer().get(), victim.expert().get())?;
@@ -147,7 +151,10 @@ impl<'a> EventLog<'a> {
     }
 
     fn finish(mut self) -> Result<(), Failure> {
-        let error = self.error.take().or_else(|| self.file.flush().err());
+        let error = match self.error.take() {
+            None => self.late.begin().and_then(|()| self.file.flush()).err(),
+            error => error,
+        };
         error.map_or(Ok(()), |source| Err(Failure::File { path: self.path.into(), source }))
     }
 }

@@ -55,7 +55,8 @@ fn a_model_that_is_not_here_on_a_machine_that_is_not_here() {
         "--hit-rate",
         "0.6",
     ]);
-    assert_eq!(object["downloaded"], false);
+    // What is not here cannot be valid.
+    assert_eq!((&object["downloaded"], &object["valid"]), (&false.into(), &Value::Null));
     assert_eq!(object["checkpoint"]["records"], 24_576);
     assert_eq!(object["checkpoint"]["expert_bytes"], 67_947_724_800_u64);
     let plan = &object["plan"];
@@ -71,6 +72,9 @@ fn a_model_that_is_not_here_on_a_machine_that_is_not_here() {
     let wait = number(&prediction["wait_s"]);
     assert!(wait <= bytes / 1.5e9 + 48.0 * 1e-4, "{wait}");
     assert!(number(&prediction["token_s"]) >= number(&prediction["compute_s"]));
+    // What is read is waited for, or hidden by arithmetic.
+    let read = number(&prediction["read_s"]);
+    assert!(wait < read && read < bytes / 1.5e9 + 48.0 * 1e-4 + 1e-6, "{wait} of {read}");
     let sizes = object["sizes"].as_array().expect("sizes");
     let slots: Vec<u64> = sizes.iter().filter_map(|size| size["fits"]["slots"].as_u64()).collect();
     assert!(slots.len() >= 7 && slots.is_sorted_by(|a, b| a < b), "{slots:?}");
@@ -92,9 +96,36 @@ fn a_plan_that_cannot_fit_is_refused_with_the_arithmetic() {
     let (text, result) = output(run, &[&shape[..], &["--json"]].concat());
     assert!(result.is_err());
     let object = last_object(&text);
-    assert_eq!((&object["valid"], &object["prediction"]), (&true.into(), &Value::Null));
+    assert_eq!((&object["valid"], &object["prediction"]), (&Value::Null, &Value::Null));
     assert_eq!(object["plan"]["slots"], 640, "the smallest plan is told");
     assert!(object["error"]["message"].as_str().is_some_and(|text| text.contains("640 slots")));
+}
+
+/// Ctrl-C before anything was measured: what there is is shown, and not that it does not run.
+#[test]
+fn an_interrupted_look_says_so() {
+    let mut out = Vec::new();
+    let mut console = slotstream_examples::Console::new(&mut out);
+    console.cancel.cancel();
+    let model = bundled();
+    let arguments = ["doctor", "--model", utf8(&model), "--threads", "1"].map(Into::into);
+    let result = run(arguments, &mut console);
+    assert!(matches!(result, Ok(Ended::Interrupted)), "{result:?}");
+    let text = String::from_utf8(out).expect("UTF-8");
+    assert!(text.contains("It was interrupted: what is missing"), "{text}");
+    assert!(text.contains("planned peak") && !text.contains("does not run"), "{text}");
+}
+
+#[test]
+fn a_simulated_disk_is_measured_as_generate_has_it() {
+    let throttle = ["--throttle", "latency=2ms,gbs=0.01"];
+    let model = bundled();
+    let flags = ["--model", utf8(&model), "--threads", "1", "--no-table"];
+    let object = examined(&[&flags[..], &throttle].concat());
+    assert!(object["disk"]["what"].as_str().is_some_and(|what| what.contains("--throttle")));
+    // A record of 27,648 bytes alone: the latency, and its bytes one piece after another.
+    let first = number(&object["disk"]["bursts"][0]["seconds"]);
+    assert!(first >= 2e-3 + 27_648.0 / 0.01e9, "{first}");
 }
 
 #[test]

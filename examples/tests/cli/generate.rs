@@ -313,6 +313,64 @@ fn recorded(path: &Path) -> TraceHeader {
 }
 
 #[test]
+fn a_run_begins_with_what_the_one_before_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.warm");
+    let file = path.to_str().expect("UTF-8");
+    let flags = ["--json", "--max-tokens", "24", "--slots", "150", "--warm-start", file];
+    let plain = generated(&flags[..5]);
+    assert_eq!(plain["warm_start"], Value::Null);
+    let cold = generated(&flags);
+    assert!(cold["warm_start"]["cold"].as_str().is_some_and(|why| why.contains("no such file")));
+    assert_eq!(
+        (&cold["warm_start"]["records"], &cold["warm_start"]["saved"]),
+        (&0.into(), &150.into())
+    );
+    let warm = generated(&flags);
+    let began = &warm["warm_start"];
+    assert_eq!((&began["cold"], &began["records"]), (&Value::Null, &150.into()));
+    assert_eq!((&began["policy_state"], &began["saved"]), (&true.into(), &150.into()));
+    assert!(began["reads"].as_u64() < Some(9 * 150));
+    for object in [&cold, &warm] {
+        assert_eq!(ids(object), ids(&plain), "the start changes no token");
+    }
+    let hits = |object: &Value| object["prefill"]["hits"].as_u64().expect("hits");
+    assert!(hits(&warm) > hits(&cold));
+    // Another policy takes the records and not the state.
+    let other = generated(&[&flags[..], &["--policy", "lru"]].concat());
+    assert_eq!(other["warm_start"]["policy_state"], false);
+    assert_eq!(ids(&other), ids(&plain));
+
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[90] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let (_, result) = output(run, &flags);
+    let error = result.expect_err("damaged");
+    assert_eq!(error.exit_code(), 1);
+    assert!(error.to_string().contains("tiny.warm cannot be used"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), bytes, "it is not replaced unasked");
+    let cold = generated(&[&flags[..], &["--warm-start-or-cold"]].concat());
+    assert!(cold["warm_start"]["cold"].as_str().is_some_and(|why| why.contains("checksum")));
+    assert_eq!(generated(&flags)["warm_start"]["records"], 150);
+    assert_user_error(run, &["--warm-start", file, "--trace", "t"], "cannot be used with");
+    assert_user_error(run, &["--warm-start-or-cold"], "--warm-start <FILE>");
+}
+
+#[test]
+fn an_elastic_pool_is_reported() {
+    let object = generated(&["--json", "--max-tokens", "4"]);
+    assert_eq!((&object["elastic"], &object["pool_slots"]), (&Value::Null, &201.into()));
+    assert!(
+        ["held", "elsewhere", "unavailable"].contains(&object["lock"].as_str().expect("a word"))
+    );
+    let object = generated(&["--json", "--max-tokens", "4", "--elastic", "--lock", "off"]);
+    let elastic = &object["elastic"];
+    assert!(elastic["source"].is_string() && elastic["shrinks"].is_u64(), "{elastic}");
+    assert!(elastic["fewest_slots"].as_u64() <= object["slots"].as_u64());
+    assert_eq!(object["lock"], "off");
+}
+
+#[test]
 fn a_recorded_run_replays_exactly_and_says_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.trace");
@@ -335,7 +393,13 @@ fn a_recorded_run_replays_exactly_and_says_the_same() {
     let header = recorded(&path);
     assert_eq!((header.weights, header.logits), (true, 6 + 8));
     assert!(fs::metadata(&path).unwrap().len() > 3 * length);
-    assert_user_error(run, &["--trace", "no/such/folder/f"], "creating failed");
+    // A run that cannot begin leaves the file as it is.
+    let before = fs::read(&path).unwrap();
+    assert_user_error(run, &["--trace", file, "--slots", "1"], "18");
+    assert_user_error(run, &["--trace", file, "--context", "8"], "context");
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    assert_user_error(run, &["--trace", "no/such/folder/f"], "no/such/folder/f cannot be written");
     assert_user_error(run, &["--trace-detail"], "--trace <FILE>");
     let shard = bundled().join("model-00001.safetensors");
     let shard = shard.to_str().expect("UTF-8");

@@ -90,6 +90,45 @@ fn errors_go_to_standard_error_with_their_code() {
     }
 }
 
+/// Two processes that would both take the model's memory: the second one is told, and whoever dies
+/// holds nothing any more.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_process_has_the_lock_of_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = |name: &str| {
+        let mut command = Command::new(program(name));
+        command.env("XDG_RUNTIME_DIR", folder.path()).env_remove("SLOTSTREAM_MODEL");
+        command
+    };
+    let mut chat = command("chat");
+    let mut chat =
+        chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(chat.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("/reset"), "its engine is there: {line}");
+    let generate = |flags: &[&str]| {
+        let flags = [&["--quiet", "--max-tokens", "2"], flags].concat();
+        command("generate").args(flags).output().unwrap()
+    };
+    let refused = generate(&["--lock", "refuse"]);
+    let shown = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{shown}");
+    assert!(shown.contains(&format!("process {} has this model loaded", chat.id())), "{shown}");
+    // With a size of its own it goes on, and says so.
+    let warned = generate(&["--slots", "100"]);
+    assert_eq!(warned.status.code(), Some(0), "{}", text(&warned.stderr));
+    assert!(text(&warned.stderr).contains("another process has this model loaded"));
+    assert_eq!(last_object(&text(&warned.stdout))["lock"], "elsewhere");
+    let silent = generate(&["--lock", "off"]);
+    assert_eq!((silent.status.code(), text(&silent.stderr).as_str()), (Some(0), ""));
+    chat.kill().unwrap();
+    chat.wait().unwrap();
+    let alone = generate(&["--lock", "refuse"]);
+    assert_eq!(alone.status.code(), Some(0), "{}", text(&alone.stderr));
+    assert_eq!(last_object(&text(&alone.stdout))["lock"], "held");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_cannot_be_written_is_an_error() {

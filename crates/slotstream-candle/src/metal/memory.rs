@@ -1,7 +1,7 @@
 //! Slots in memory that host and GPU share, and how far the GPU has come.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use candle_core::MetalDevice;
 use candle_metal_kernels::RESOURCE_OPTIONS;
@@ -24,11 +24,23 @@ pub(super) struct Slots {
     current: AtomicU64,
     /// All ticks below it have ended.
     ended: AtomicU64,
+    /// Whether files are read straight into the memory.
+    takes_reads: AtomicBool,
 }
 
 impl Slots {
     pub(super) fn new(metal: &MetalDevice) -> Self {
-        Self { metal: metal.clone(), current: AtomicU64::new(0), ended: AtomicU64::new(0) }
+        Self {
+            metal: metal.clone(),
+            current: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            takes_reads: AtomicBool::new(false),
+        }
+    }
+
+    /// Memory that is lent from now on takes reads.
+    pub(super) fn take_reads(&self) {
+        self.takes_reads.store(true, Ordering::Release);
     }
 
     /// Hands over what is encoded and waits until it has ended.
@@ -58,6 +70,13 @@ impl SlotDevice for Slots {
     }
 
     fn memory(&self, bytes: usize) -> Result<Option<Box<dyn SlotMemory>>, Error> {
+        objc2::rc::autoreleasepool(|_| self.lend(bytes))
+    }
+}
+
+impl Slots {
+    /// Memory of `bytes` bytes, within the working set.
+    fn lend(&self, bytes: usize) -> Result<Option<Box<dyn SlotMemory>>, Error> {
         let gpu = self.metal.device();
         let (limit, used) = (gpu.recommended_max_working_set_size(), gpu.current_allocated_size());
         if used.saturating_add(bytes) > limit {
@@ -74,7 +93,8 @@ impl SlotDevice for Slots {
             why: "the memory of its buffers cannot be reached by the host",
         })?;
         self.metal.register_buffers([&buffer]);
-        Ok(Some(Box::new(SharedBuffer { metal: self.metal.clone(), buffer, base })))
+        let takes_reads = self.takes_reads.load(Ordering::Acquire);
+        Ok(Some(Box::new(SharedBuffer { metal: self.metal.clone(), buffer, base, takes_reads })))
     }
 }
 
@@ -84,6 +104,7 @@ struct SharedBuffer {
     metal: MetalDevice,
     buffer: Buffer,
     base: NonNull<u8>,
+    takes_reads: bool,
 }
 
 // SAFETY: `base` points to the memory of `buffer`, which is owned here and never given away; the
@@ -105,6 +126,10 @@ unsafe impl SlotMemory for SharedBuffer {
 
     fn address(&self) -> u64 {
         metal_buffer(&self.buffer).gpuAddress()
+    }
+
+    fn takes_reads(&self) -> bool {
+        self.takes_reads
     }
 }
 

@@ -73,6 +73,10 @@ impl Ops for PlannedOps {
         self.encoder.slot_device()
     }
 
+    fn step(&self, work: &mut dyn FnMut()) {
+        self.encoder.step(work);
+    }
+
     fn embed_rows(&self, w: &AffineWeight, ids: &[u32]) -> Result<Tensor, Error> {
         const OP: &str = "embed_rows";
         check_range(OP, "id", ids, w.rows())?;

@@ -8,7 +8,6 @@ use crate::explore::explore;
 use crate::rig::Rig;
 
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn a_forecast_record_is_computed_whole_whenever_it_lands() {
     explore(4, 1000, || {
         let mut rig = Rig::new(1, 3);
@@ -24,7 +23,6 @@ fn a_forecast_record_is_computed_whole_whenever_it_lands() {
 
 /// A read that fails before, while or after its layer asks is done again on demand.
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn a_failed_forecast_is_read_on_demand() {
     explore(3, 1000, || {
         let mut rig = Rig::new(1, 3);
@@ -41,7 +39,6 @@ fn a_failed_forecast_is_read_on_demand() {
 
 /// Nobody asks for it: it ends when its layer has passed, and its slot with it.
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn a_wrong_forecast_leaves_no_trace() {
     explore(2, 1000, || {
         let mut rig = Rig::new(1, 3);
@@ -58,7 +55,6 @@ fn a_wrong_forecast_leaves_no_trace() {
 /// The pass ends before the layer asks, and the next one wants the record whose reads were just
 /// called off.
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn a_forecast_that_was_called_off_can_be_demanded() {
     explore(3, 1000, || {
         let mut rig = Rig::new(1, 3);
@@ -74,7 +70,6 @@ fn a_forecast_that_was_called_off_can_be_demanded() {
 }
 
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn a_dropped_provider_joins_what_it_read_ahead() {
     explore(4, 1000, || {
         let mut rig = Rig::new(1, 3);
@@ -86,7 +81,6 @@ fn a_dropped_provider_joins_what_it_read_ahead() {
 }
 
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn a_resize_joins_what_is_read_ahead() {
     explore(4, 1000, || {
         let mut rig = Rig::new(1, 4);
@@ -101,7 +95,6 @@ fn a_resize_joins_what_is_read_ahead() {
 
 /// A late record joins a pass that is given up.
 #[test]
-#[ignore = "its bounds have not been tried yet; run with --ignored"]
 fn an_abandoned_call_joins_its_late_records() {
     explore(3, 1000, || {
         let mut rig = Rig::new(1, 3);

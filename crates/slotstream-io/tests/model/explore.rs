@@ -1,5 +1,6 @@
 //! How scenarios are explored, and what is on the threads' ends.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +14,43 @@ pub(crate) fn explore(
     least: usize,
     scenario: impl Fn() + Send + Sync + 'static,
 ) {
+    let orders = count(preemptions, scenario);
+    eprintln!("{orders} orders with up to {preemptions} preemptions");
+    assert!(orders >= least, "only {orders} orders were explored, expected {least}");
+}
+
+/// [`explore`] for each of `programs`; `least` orders of each.
+pub(crate) fn explore_all<P: fmt::Debug + Send + Sync + 'static>(
+    preemptions: usize,
+    least: usize,
+    programs: Vec<P>,
+    scenario: impl Fn(&P) + Clone + Send + Sync + 'static,
+) {
+    let (mut all, number) = (0, programs.len());
+    for program in programs {
+        let name = format!("{program:?}");
+        let scenario = scenario.clone();
+        let failed = Named(name);
+        let orders = count(preemptions, move || scenario(&program));
+        assert!(orders >= least, "{}: only {orders} orders, expected {least}", failed.0);
+        all += orders;
+    }
+    eprintln!("{all} orders of {number} programs with up to {preemptions} preemptions each");
+}
+
+/// Says which program it was, when one fails.
+struct Named(String);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the program {}", self.0);
+        }
+    }
+}
+
+/// Runs a scenario in every order and counts them.
+fn count(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) -> usize {
     let orders = Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -22,9 +60,7 @@ pub(crate) fn explore(
         count.fetch_add(1, Ordering::Relaxed);
         scenario();
     });
-    let orders = orders.load(Ordering::Relaxed);
-    eprintln!("{orders} orders with up to {preemptions} preemptions");
-    assert!(orders >= least, "only {orders} orders were explored, expected {least}");
+    orders.load(Ordering::Relaxed)
 }
 
 /// Counts events; threads can wait for a number of them.

@@ -26,6 +26,8 @@ mod explore;
 #[cfg(loom)]
 mod lanes;
 #[cfg(loom)]
+mod orders;
+#[cfg(loom)]
 mod pool;
 #[cfg(loom)]
 mod rig;
@@ -82,5 +84,5 @@ pub(crate) use self::{
     index::RecordIndex,
     lookahead::{LayerLookahead, LookaheadMetrics},
     metrics::ExpertMetrics,
-    stand_ins::{CandleContext, DType, Error, Ops, SlotRows, Tensor},
+    stand_ins::{Error, Ops, SlotRows, Tensor},
 };

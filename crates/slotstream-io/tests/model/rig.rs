@@ -156,8 +156,15 @@ impl Ops for Checks {
 }
 
 /// Says what it is told.
-#[derive(Debug)]
-struct Says(Arc<Mutex<Vec<u16>>>);
+#[derive(Debug, Default)]
+pub(crate) struct Says(Arc<Mutex<Vec<u16>>>);
+
+impl Says {
+    /// What it will say.
+    pub(crate) fn told(&self) -> Arc<Mutex<Vec<u16>>> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl Forecaster for Says {
     fn probes(&mut self, _at: Tap, _want: &mut Vec<Probe>) {}
@@ -196,14 +203,15 @@ impl Rig {
         let geometry = Geometry::new(1, 4, top_k).expect("legal");
         let (lanes, checks) = (Arc::new(Lanes::default()), Arc::new(Checks::default()));
         let phase = if sweep.rows().is_some() { Phase::Prefill } else { Phase::Decode };
-        let says = Arc::new(Mutex::new(Vec::new()));
+        let says = Says::default();
+        let told = says.told();
         let experts = StreamingExperts::builder(geometry, layout(), slots)
             .with_sweep(sweep)
-            .with_forecaster(Box::new(Says(Arc::clone(&says))))
+            .with_forecaster(Box::new(says))
             .with_speculation(Speculation::always())
             .build(Arc::new(Index(geometry)), lanes.clone(), checks.clone())
             .expect("small");
-        Self { experts, lanes, checks, says, pass: 0, phase }
+        Self { experts, lanes, checks, says: told, pass: 0, phase }
     }
 
     /// A pass of one row that chooses `ids`, up to the demand of its layer.

@@ -37,37 +37,8 @@ impl Error {
     }
 }
 
-pub trait CandleContext<T> {
-    fn within(self, op: &'static str) -> Result<T, Error>;
-}
-
-impl<T> CandleContext<T> for Result<T, Error> {
-    fn within(self, _op: &'static str) -> Result<T, Error> {
-        self
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum DType {
-    F32,
-}
-
-#[derive(Debug)]
-pub struct Device;
-
 #[derive(Debug)]
 pub struct Tensor;
-
-impl Tensor {
-    pub fn zeros(_shape: (usize, usize), dtype: DType, _device: &Device) -> Result<Self, Error> {
-        let DType::F32 = dtype;
-        Ok(Self)
-    }
-
-    pub const fn device(&self) -> &Device {
-        &Device
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 pub struct SlotRows<'a> {

@@ -34,29 +34,36 @@ MSL_VECTORS(ulong)
 #define METAL_FUNC inline __attribute__((always_inline))
 
 namespace msl {
-template <class T> inline void put(T value) {
+// Shows a value to the simdgroup; all lanes have done so when this returns.
+template <class T> inline void show(T value, uint site) {
   static_assert(sizeof(T) <= 16, "an exchange cell has 16 bytes");
-  __builtin_memcpy(cells[here.index].bytes, &value, sizeof value);
+  here.turn ^= 1;
+  __builtin_memcpy(cells[here.turn][here.index].bytes, &value, sizeof value);
+  simdgroup_wait(site);
 }
+// What a lane showed last.
 template <class T> inline T get(uint lane) {
   T value;
-  __builtin_memcpy(&value, cells[here.simdgroup * 32 + lane].bytes, sizeof value);
+  __builtin_memcpy(&value, cells[here.turn][here.simdgroup * 32 + lane].bytes, sizeof value);
   return value;
 }
 template <class T, class F> inline T reduce(T value, F f, uint site) {
-  put(value);
-  simdgroup_wait(site);
+  show(value, site);
   T all = get<T>(0);
   for (uint lane = 1; lane < 32; lane++) { all = f(all, get<T>(lane)); }
-  simdgroup_wait(site);
   return all;
 }
 template <class T> inline T shuffle(T value, uint lane, uint site) {
-  put(value);
+  show(value, site);
+  return get<T>(lane & 31);
+}
+// Where lanes meet although they exchange nothing, so that one that is elsewhere is seen.
+inline void meet(uint site) {
+#ifdef MSL_FAST
+  (void)site;
+#else
   simdgroup_wait(site);
-  T other = get<T>(lane & 31);
-  simdgroup_wait(site);
-  return other;
+#endif
 }
 }  // namespace msl
 
@@ -106,23 +113,23 @@ template <class T> T simd_shuffle_xor(T v, ushort mask, MSL_SITE) {
 }
 template <class T> T simd_broadcast(T v, ushort lane, MSL_SITE) { return msl::shuffle(v, lane, site); }
 template <class T> T simd_prefix_exclusive_sum(T v, MSL_SITE) {
-  msl::put(v);
-  msl::simdgroup_wait(site);
+  msl::show(v, site);
   T sum = 0;
   for (uint lane = 0; lane < msl::here.lane; lane++) { sum += msl::get<T>(lane); }
-  msl::simdgroup_wait(site);
   return sum;
 }
 
 enum memory_order { memory_order_relaxed };
 struct atomic_uint { uint value; };
 template <class P> inline uint atomic_fetch_add_explicit(P* to, uint by, memory_order) {
-  const uint old = to->value;
-  to->value = old + by;
-  return old;
+  return __atomic_fetch_add(&to->value, by, __ATOMIC_RELAXED);
 }
-template <class P> inline uint atomic_load_explicit(P* from, memory_order) { return from->value; }
-template <class P> inline void atomic_store_explicit(P* to, uint value, memory_order) { to->value = value; }
+template <class P> inline uint atomic_load_explicit(P* from, memory_order) {
+  return __atomic_load_n(&from->value, __ATOMIC_RELAXED);
+}
+template <class P> inline void atomic_store_explicit(P* to, uint value, memory_order) {
+  __atomic_store_n(&to->value, value, __ATOMIC_RELAXED);
+}
 
 // Lane l keeps elements 2l and 2l + 1 in row-major order. Apple's layout is another one, so
 // thread_elements() is not declared.
@@ -138,21 +145,20 @@ inline ulong msl_place(uint i, ulong row, ulong2 origin, bool transpose) {
 template <class T, class P>
 void simdgroup_load(simdgroup_matrix<T, 8, 8>& to, P* from, ulong row = 8, ulong2 origin = 0,
                     bool transpose = false, MSL_SITE) {
-  msl::simdgroup_wait(site);
+  msl::meet(site);
   for (uint i = 0; i < 2; i++) { to.elements[i] = from[msl_place(i, row, origin, transpose)]; }
 }
 template <class T, class P>
 void simdgroup_store(simdgroup_matrix<T, 8, 8> from, P* to, ulong row = 8, ulong2 origin = 0,
                      bool transpose = false, MSL_SITE) {
-  msl::simdgroup_wait(site);
+  msl::meet(site);
   for (uint i = 0; i < 2; i++) { to[msl_place(i, row, origin, transpose)] = from.elements[i]; }
 }
 template <class T>
 void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& to, simdgroup_matrix<T, 8, 8> a,
                                    simdgroup_matrix<T, 8, 8> b, simdgroup_matrix<T, 8, 8> c, MSL_SITE) {
   struct Both { T a[2], b[2]; };
-  msl::put(Both{{a.elements[0], a.elements[1]}, {b.elements[0], b.elements[1]}});
-  msl::simdgroup_wait(site);
+  msl::show(Both{{a.elements[0], a.elements[1]}, {b.elements[0], b.elements[1]}}, site);
   for (uint i = 0; i < 2; i++) {
     const uint at = msl::here.lane * 2 + i, row = at / 8, column = at % 8;
     T sum = c.elements[i];
@@ -162,7 +168,6 @@ void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& to, simdgroup_matr
     }
     to.elements[i] = sum;
   }
-  msl::simdgroup_wait(site);
 }
 }  // namespace metal
 #undef MSL_SITE

@@ -3,12 +3,15 @@
 // simdgroups and threadgroups is the job's. See job.rs for the format of a job.
 #include "fibers.h"
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <vector>
 
 // libgcc before 13 lacks the rounding of float to bf16 (ties to even; NaN stays NaN).
@@ -42,14 +45,14 @@ asm(".text\n.globl msl_switch\nmsl_switch:\n"
 #endif
 
 namespace msl {
-thread_local Position here;
-thread_local Cell cells[1024];
+__thread Position here;
+__thread Cell cells[2][1024];
 
 enum class State : unsigned char { Ready, Simdgroup, Threadgroup, Done };
 struct Fiber { void* stack; Position position; State state; unsigned site; };
-static Fiber fibers[1024];
-static void* scheduler;
-static const Call* current;
+static __thread Fiber fibers[1024];
+static __thread void* scheduler;
+static __thread const Call* current;
 enum { STACK = 64 * 1024 };
 
 [[noreturn]] static void fail(const char* what, unsigned a, unsigned b) {
@@ -60,6 +63,7 @@ enum { STACK = 64 * 1024 };
 }
 static void wait(State state, unsigned site) {
   Fiber& fiber = fibers[here.index];
+  fiber.position.turn = here.turn;
   fiber.state = state;
   fiber.site = site;
   msl_switch(&fiber.stack, scheduler);
@@ -122,7 +126,7 @@ static void run_simdgroup(unsigned sg, const std::vector<unsigned>& lanes) {
 }
 
 static void run_threadgroup(const Call& call, Orders& orders) {
-  static std::vector<unsigned> simdgroups, lanes;
+  std::vector<unsigned> simdgroups, lanes;
   const unsigned count = call.threads / 32;
   for (;;) {
     orders(simdgroups, count);
@@ -143,26 +147,85 @@ static void run_threadgroup(const Call& call, Orders& orders) {
   }
 }
 
-static void run(Call& call, Orders& orders) {
-  static unsigned char* const stacks = static_cast<unsigned char*>(mmap(
-      nullptr, size_t(1024) * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+// Runs every `step`th of the threadgroups, from the `first` on.
+static void run_groups(Call call, Orders& orders, const std::vector<unsigned>& groups, size_t first, size_t step) {
+  static __thread unsigned char* stacks;
+  if (!stacks) {
+    void* at = mmap(nullptr, size_t(1024) * STACK, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) { std::perror("mmap"); std::_Exit(4); }
+    stacks = static_cast<unsigned char*>(at);
+  }
   current = &call;
   const unsigned* grid = call.grid;
-  std::vector<unsigned> groups;
-  orders(groups, grid[0] * grid[1] * grid[2]);
-  for (unsigned group : groups) {
+  for (size_t i = first; i < groups.size(); i += step) {
+    const unsigned group = groups[i];
     // Exactly as long as the plan says, and full of NaN.
     unsigned char* memory = static_cast<unsigned char*>(std::malloc(call.threadgroup_memory ? call.threadgroup_memory : 1));
     std::memset(memory, 0xff, call.threadgroup_memory);
     call.memory = memory;
     for (unsigned i = 0; i < call.threads; i++) {
       fibers[i].position = Position{{group % grid[0], group / grid[0] % grid[1], group / grid[0] / grid[1]},
-                                    i, i / 32, i % 32, call.threads / 32};
+                                    i, i / 32, i % 32, call.threads / 32, 0};
       prepare(fibers[i], stacks + size_t(i + 1) * STACK);
     }
     run_threadgroup(call, orders);
     std::free(memory);
   }
+}
+
+#ifdef MSL_FAST
+// Threads that take threadgroups in turn. Their order is none that could be stated.
+struct Workers {
+  std::mutex mutex;
+  std::condition_variable change;
+  unsigned long round = 0;
+  size_t running = 0, count;
+  const Call* call = nullptr;
+  Orders* orders = nullptr;
+  const std::vector<unsigned>* groups = nullptr;
+  std::vector<std::thread> threads;
+
+  explicit Workers(size_t all) : count(all) {
+    for (size_t i = 1; i < count; i++) { threads.emplace_back([this, i] { serve(i); }); }
+  }
+  void serve(size_t i) {
+    for (unsigned long seen = 0;;) {
+      std::unique_lock<std::mutex> lock(mutex);
+      change.wait(lock, [&] { return round != seen; });
+      seen = round;
+      lock.unlock();
+      Orders own = *orders;
+      run_groups(*call, own, *groups, i, count);
+      lock.lock();
+      if (--running == 0) { change.notify_all(); }
+    }
+  }
+  void run(const Call& launch, Orders& of_job, const std::vector<unsigned>& all) {
+    std::unique_lock<std::mutex> lock(mutex);
+    call = &launch;
+    orders = &of_job;
+    groups = &all;
+    running = count - 1;
+    round++;
+    change.notify_all();
+    lock.unlock();
+    Orders own = of_job;
+    run_groups(launch, own, all, 0, count);
+    lock.lock();
+    change.wait(lock, [&] { return running == 0; });
+  }
+};
+#endif
+
+static void run(Call& call, Orders& orders) {
+  std::vector<unsigned> groups;
+  orders(groups, call.grid[0] * call.grid[1] * call.grid[2]);
+#ifdef MSL_FAST
+  static Workers* const workers = new Workers(std::max(1u, std::thread::hardware_concurrency()));
+  if (groups.size() >= 4) { return workers->run(call, orders, groups); }
+#endif
+  run_groups(call, orders, groups, 0, 1);
 }
 }  // namespace msl
 

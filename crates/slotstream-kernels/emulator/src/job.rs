@@ -1,8 +1,6 @@
 //! A job as `runtime.cpp` reads it: little-endian u64, texts and arrays after their lengths.
 
-use slotstream_kernels::metal::{Dispatch, View};
-
-use crate::{BufferId, Memory};
+use slotstream_kernels::metal::{BufferId, Dispatch, Memory, View};
 
 /// The order in which lanes, simdgroups and threadgroups run between barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +30,15 @@ pub(crate) fn encode(
         Order::Random { seed } => (2, seed),
     };
     job.number(mode).number(seed as usize);
-    job.number(memory.buffers.len());
-    for buffer in &memory.buffers {
+    job.number(memory.buffers().len());
+    for buffer in memory.buffers() {
         job.number(buffer.len).number(buffer.pieces.len());
         for (at, bytes) in &buffer.pieces {
             job.number(*at).array(bytes);
         }
     }
-    job.number(memory.addresses.len());
-    for address in &memory.addresses {
+    job.number(memory.addresses().len());
+    for address in memory.addresses() {
         job.number(address.table.index()).number(address.at);
         job.number(address.target.index()).number(address.offset);
     }

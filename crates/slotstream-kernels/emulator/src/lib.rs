@@ -21,8 +21,8 @@
 //!
 //! # Example
 //! ```no_run
-//! use slotstream_emulator::{Emulator, Memory, Order};
-//! use slotstream_kernels::metal::{Dispatch, Library, View};
+//! use slotstream_emulator::{Emulator, Order};
+//! use slotstream_kernels::metal::{Dispatch, Library, Memory, View};
 //!
 //! static DOUBLE: Library = Library::new("double", &["
 //!     #include <metal_stdlib>
@@ -45,7 +45,6 @@ mod compiler;
 mod error;
 mod headers;
 mod job;
-mod memory;
 mod session;
 mod signature;
 
@@ -55,9 +54,8 @@ use std::sync::{Arc, Mutex};
 
 pub use error::EmulatorError;
 pub use job::Order;
-pub use memory::{BufferId, Memory, POISON};
 pub use session::Session;
-use slotstream_kernels::metal::{Dispatch, Library, View};
+use slotstream_kernels::metal::{BufferId, Dispatch, Library, Memory, View};
 
 use crate::compiler::Compiler;
 use crate::signature::Kernel;

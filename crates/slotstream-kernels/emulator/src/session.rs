@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use slotstream_kernels::metal::{Direction, Dispatch, View};
+use slotstream_kernels::metal::{BufferId, Direction, Dispatch, Memory, View};
 
 use crate::signature::Kernel;
-use crate::{BufferId, EmulatorError, Memory, Order, headers, job};
+use crate::{EmulatorError, Order, headers, job};
 
 /// A process that carries out one job after the other. Ends when dropped; an error ends it, too.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use slotstream_emulator::{BufferId, Emulator, EmulatorError, Memory, Order};
-use slotstream_kernels::metal::{Dispatch, Library, View};
+use slotstream_emulator::{Emulator, EmulatorError, Order};
+use slotstream_kernels::metal::{BufferId, Dispatch, Library, Memory, View};
 
 const INCLUDES: &str = "#include <metal_stdlib>\nusing namespace metal;\n";
 

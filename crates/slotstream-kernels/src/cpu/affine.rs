@@ -7,7 +7,7 @@ use super::tile::{AHEAD, Rows};
 use crate::AffineMatrix;
 
 /// Bytes of a block of sixteen words.
-const BLOCK_BYTES: usize = 4 * LANES;
+pub(super) const BLOCK_BYTES: usize = 4 * LANES;
 
 /// How far ahead of the scales that are read others are asked for, in bytes.
 const AHEAD_SCALES: usize = 1024;
@@ -26,7 +26,7 @@ static MASKS: [u32; 2 * LANES] = {
 /// One number for each of sixteen groups.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(super) struct Sixteen([f32; LANES]);
+pub(super) struct Sixteen(pub(super) [f32; LANES]);
 
 /// The scales of sixteen groups, for `N` rows with each of `T` rows of `x`.
 pub(super) type Scales<const N: usize, const T: usize> = [[Sixteen; T]; N];
@@ -42,6 +42,29 @@ pub(super) trait Words {
     /// Whether packed rows of `x` begin with a scale for each group, padded to whole sixteens.
     const SCALED: bool;
 
+    /// Adds the products of sixteen groups with what belongs to their biases; `at` is the first row
+    /// and the block with which the first group begins.
+    ///
+    /// # Safety
+    /// Those of [`Rows::add`]; the block is one of the rows and a multiple of the words of a group.
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
+        w: &Affine<'_, Self, GROUP>,
+        at: (usize, usize),
+        x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) where
+        Self: Sized;
+}
+
+/// Those whose words are scaled one by one.
+pub(super) trait ByWord: Words {
     /// Adds one block: `acc += scale * (sum of q * x)` for each word; `w` and `x` point to the
     /// block, whose groups of `words` words begin with number `first` of the sixteen.
     ///
@@ -60,7 +83,7 @@ pub(super) trait Words {
 /// Adds `sums * scale` of each word to the lanes of a part.
 ///
 /// # Safety
-/// Those of [`Words::add`].
+/// Those of [`ByWord::add`].
 #[inline(always)]
 pub(super) unsafe fn add_scaled<V: Lanes>(
     sums: V,
@@ -83,6 +106,26 @@ impl Words for Bytes {
     const BLOCK: usize = LANES * Self::VALUES;
     const SCALED: bool = false;
 
+    #[inline(always)]
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
+        w: &Affine<'_, Self, GROUP>,
+        at: (usize, usize),
+        x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { w.by_word::<V, N, T, END>(at, x, sums, acc) };
+    }
+}
+
+impl ByWord for Bytes {
     #[inline(always)]
     unsafe fn add<V: Lanes, const N: usize, const T: usize>(
         w: [*const u8; N],
@@ -142,7 +185,13 @@ pub(super) struct Affine<'a, W, const GROUP: usize> {
 }
 
 impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
-    const GROUP_WORDS: usize = GROUP / W::VALUES;
+    /// Words of a group, and blocks of sixteen groups.
+    pub(super) const GROUP_WORDS: usize = GROUP / W::VALUES;
+
+    /// Blocks of a row, the last of which may be a part of one.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
 
     pub(super) fn new(w: &AffineMatrix<'a>) -> Self {
         let (weight, scales, biases) = w.arrays();
@@ -165,7 +214,7 @@ impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
     /// # Safety
     /// Those of [`Rows`]; `group` is a group of the rows and a multiple of sixteen.
     #[inline(always)]
-    unsafe fn groups_of<V: Lanes, const N: usize, const T: usize, const END: bool>(
+    pub(super) unsafe fn groups_of<V: Lanes, const N: usize, const T: usize, const END: bool>(
         &self,
         (row, group): (usize, usize),
         x: [*const f32; T],
@@ -208,6 +257,73 @@ impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
         }
         all
     }
+
+    /// Block `block` of `N` rows, or a copy of it near the `END`; asks for the weights [`AHEAD`].
+    ///
+    /// # Safety
+    /// Those of [`Rows::add`]; `block` is a block of the rows.
+    #[inline(always)]
+    pub(super) unsafe fn block<V: Lanes, const N: usize, const END: bool>(
+        &self,
+        (row, block): (usize, usize),
+        copy: &mut [[u8; BLOCK_BYTES]; N],
+    ) -> [*const u8; N] {
+        let w = self.weight.as_ptr().wrapping_add(row * self.row_bytes);
+        let mut here = [w; N];
+        for n in 0..N {
+            let at = n * self.row_bytes + block * BLOCK_BYTES;
+            // SAFETY: the caller's promise: the block is within the weights, or its start is.
+            unsafe {
+                here[n] = w.add(at);
+                V::prefetch(w.wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
+            }
+            if END {
+                copy[n] = start_of(&self.weight[row * self.row_bytes + at..]);
+                here[n] = copy[n].as_ptr();
+            }
+        }
+        here
+    }
+
+    /// See [`Words::sixteen`].
+    ///
+    /// # Safety
+    /// Those of [`Words::sixteen`].
+    #[inline(always)]
+    pub(super) unsafe fn by_word<V: Lanes, const N: usize, const T: usize, const END: bool>(
+        &self,
+        (row, start): (usize, usize),
+        x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) where
+        W: ByWord,
+    {
+        let span = Self::GROUP_WORDS;
+        // SAFETY: the caller's promise; packed rows of `x` are whole blocks, padded with zeros.
+        unsafe {
+            let blocks_of = self.blocks_of(x);
+            let group = start / span * LANES;
+            let scales = self.groups_of::<V, N, T, END>((row, group), x, sums, acc);
+            for i in 0..span.min(self.blocks - start) {
+                let mut copy = [[0; BLOCK_BYTES]; N];
+                let here = self.block::<V, N, END>((row, start + i), &mut copy);
+                let x = blocks_of.map(|x| x.add((start + i) * W::BLOCK));
+                W::add::<V, N, T>(here, x, &scales, i * LANES / span, span, acc);
+            }
+        }
+    }
+
+    /// Where the blocks of packed rows of `x` begin.
+    ///
+    /// # Safety
+    /// They are packed rows.
+    #[inline(always)]
+    pub(super) unsafe fn blocks_of<const T: usize>(&self, x: [*const f32; T]) -> [*const f32; T] {
+        let head = if W::SCALED { self.groups.next_multiple_of(LANES) } else { 0 };
+        // SAFETY: the caller's promise.
+        x.map(|x| unsafe { x.add(head) })
+    }
 }
 
 /// The first `LEN` bytes, with zeros where there are fewer.
@@ -236,33 +352,10 @@ impl<V: Lanes, W: Words, const GROUP: usize> Rows<V> for Affine<'_, W, GROUP> {
         sums: [*const f32; T],
         acc: &mut [[V::All; T]; N],
     ) {
-        let w = self.weight.as_ptr().wrapping_add(row * self.row_bytes);
         // Sixteen groups are as many blocks as a group is words.
-        let (span, mut start) = (Self::GROUP_WORDS, 0);
-        // SAFETY: the caller's promise; packed rows of `x` are whole blocks, padded with zeros.
-        unsafe {
-            let head = if W::SCALED { self.groups.next_multiple_of(LANES) } else { 0 };
-            let blocks_of = x.map(|x| x.add(head));
-            while start < self.blocks {
-                let group = start / span * LANES;
-                let scales = self.groups_of::<V, N, T, END>((row, group), x, sums, acc);
-                for i in 0..span.min(self.blocks - start) {
-                    let (block, mut here) = (start + i, [w; N]);
-                    let mut padded = [[0; BLOCK_BYTES]; N];
-                    for n in 0..N {
-                        let at = n * self.row_bytes + block * BLOCK_BYTES;
-                        here[n] = w.add(at);
-                        V::prefetch(w.wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
-                        if END {
-                            padded[n] = start_of(&self.weight[row * self.row_bytes + at..]);
-                            here[n] = padded[n].as_ptr();
-                        }
-                    }
-                    let x = blocks_of.map(|x| x.add(block * W::BLOCK));
-                    W::add::<V, N, T>(here, x, &scales, i * LANES / span, span, acc);
-                }
-                start += span;
-            }
+        for start in (0..self.blocks).step_by(Self::GROUP_WORDS) {
+            // SAFETY: the caller's promise.
+            unsafe { W::sixteen::<V, GROUP, N, T, END>(self, (row, start), x, sums, acc) };
         }
     }
 }

@@ -37,6 +37,35 @@ pub(super) unsafe fn sums<const N: usize>(all: [__m256; N]) -> [f32; N] {
     results
 }
 
+/// Of the two halves of each register the sums.
+///
+/// # Safety
+/// The caller vouches for AVX2.
+#[inline(always)]
+unsafe fn eights(a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm256_add_epi32(
+            _mm256_permute2x128_si256::<0x20>(a, b),
+            _mm256_permute2x128_si256::<0x31>(a, b),
+        )
+    }
+}
+
+/// Of each register, one of four, the sum of the first half and that of the second half, one after
+/// the other: [`eights`], of which two in a row are added.
+///
+/// # Safety
+/// The caller vouches for AVX2.
+#[inline(always)]
+unsafe fn sixteens(fours: &[__m256i]) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pairs = _mm256_hadd_epi32(eights(fours[0], fours[1]), eights(fours[2], fours[3]));
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
+    }
+}
+
 /// [`sums`] of four, the additions of different ones side by side.
 #[inline(always)]
 unsafe fn four_sums([a, b, c, d]: [__m256; 4]) -> [f32; 4] {
@@ -212,6 +241,34 @@ impl Lanes for Avx2 {
                 _mm256_maddubs_epi16(w[1], x[1]),
             );
             _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fours([a, b, c, d]: [Self::Words; 4]) -> Self::Words {
+        // SAFETY: the caller vouches for AVX2. Sums of two words still have 16 bits.
+        unsafe {
+            let one = _mm256_set1_epi16(1);
+            let ab = _mm256_madd_epi16(_mm256_packs_epi32(a, b), one);
+            let cd = _mm256_madd_epi16(_mm256_packs_epi32(c, d), one);
+            _mm256_madd_epi16(_mm256_packs_epi32(ab, cd), one)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
+        // SAFETY: the caller vouches for AVX2.
+        unsafe {
+            let mixed = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+            let [first, second] = match words {
+                4 => [
+                    _mm256_permutevar8x32_epi32(fours[0], mixed),
+                    _mm256_permutevar8x32_epi32(fours[1], mixed),
+                ],
+                8 => [eights(fours[0], fours[1]), eights(fours[2], fours[3])],
+                _ => [sixteens(&fours[..4]), sixteens(&fours[4..8])],
+            };
+            [Self(_mm256_cvtepi32_ps(first)), Self(_mm256_cvtepi32_ps(second))]
         }
     }
 

@@ -8,6 +8,18 @@ use super::{avx2, lanes::Lanes};
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(__m512);
 
+/// Of two quarters of a register in a row the sums, of the first register and of the second.
+///
+/// # Safety
+/// The caller vouches for AVX-512.
+#[inline(always)]
+unsafe fn halves(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm512_add_epi32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b))
+    }
+}
+
 impl Lanes for Avx512 {
     type All = [Self; 1];
     type Words = __m512i;
@@ -166,6 +178,36 @@ impl Lanes for Avx512 {
                 _mm512_maddubs_epi16(w[1], x[1]),
             );
             _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fours([a, b, c, d]: [Self::Words; 4]) -> Self::Words {
+        // SAFETY: the caller vouches for AVX-512. Sums of two words still have 16 bits.
+        unsafe {
+            let one = _mm512_set1_epi16(1);
+            let ab = _mm512_madd_epi16(_mm512_packs_epi32(a, b), one);
+            let cd = _mm512_madd_epi16(_mm512_packs_epi32(c, d), one);
+            _mm512_madd_epi16(_mm512_packs_epi32(ab, cd), one)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
+        // SAFETY: the caller vouches for AVX-512.
+        unsafe {
+            let groups = match words {
+                4 => _mm512_permutexvar_epi32(
+                    _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0),
+                    fours[0],
+                ),
+                8 => _mm512_permutexvar_epi32(
+                    _mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0),
+                    halves(fours[0], fours[1]),
+                ),
+                _ => halves(halves(fours[0], fours[1]), halves(fours[2], fours[3])),
+            };
+            [Self(_mm512_cvtepi32_ps(groups))]
         }
     }
 

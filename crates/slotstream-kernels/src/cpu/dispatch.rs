@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
+use super::across;
+#[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
@@ -12,9 +14,9 @@ use super::{
     InstructionSet,
     affine::{Affine, Bytes, Words},
     bf16::Bf16,
-    fixed::Fixed,
+    fixed::{Exact, Fast},
     lanes::Lanes,
-    pack::Packing,
+    pack::{Packing, ROWS},
     scalar::Scalar,
     tile::{self, Job},
 };
@@ -139,7 +141,15 @@ unsafe fn dots_avx2(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Ra
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn dots_avx512(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; AVX-512 with VNNI is enabled here.
-    unsafe { nibbles::<Avx512, true>(w, digits, job, rows) };
+    unsafe {
+        let left = match (digits, job.from.len(), w.format().group_size()) {
+            (1, across::WORTH..=ROWS, 32) => across::rows::<4>(w, job, rows),
+            (1, across::WORTH..=ROWS, 64) => across::rows::<8>(w, job, rows),
+            (1, across::WORTH..=ROWS, _) => across::rows::<16>(w, job, rows),
+            _ => rows,
+        };
+        nibbles::<Avx512, true>(w, digits, job, left);
+    }
 }
 
 /// # Safety
@@ -163,8 +173,8 @@ unsafe fn nibbles<V: Lanes, const DOT: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         match digits {
-            1 => affine::<V, Fixed<1, DOT>>(w, job, rows),
-            _ => affine::<V, Fixed<3, DOT>>(w, job, rows),
+            1 => affine::<V, Fast<DOT>>(w, job, rows),
+            _ => affine::<V, Exact<DOT>>(w, job, rows),
         }
     }
 }

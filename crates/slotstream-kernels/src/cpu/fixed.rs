@@ -2,16 +2,18 @@
 //!
 //! Each group of `x` has a scale, and its values are whole multiples of that, written with one or
 //! three signed bytes (digits to the base 256). The products of bytes and nibbles are summed
-//! exactly, word by word, so that nothing but the scales is left to round; that happens in the
-//! order of `tile.rs`.
+//! exactly, with three digits word by word, with one group by group, so that nothing but the scales
+//! is left to round; that happens in the order of `tile.rs`.
 //!
 //! The scale is the largest magnitude of the group over 127, or for three digits over what 23 bits
 //! hold: a value is then off by less than a unit in the last place of the largest one, as an f32.
 //!
 //! A group in which a number is not finite gives NaN.
 
+use std::mem::MaybeUninit;
+
 use super::{
-    affine::{Scales, Words, add_scaled},
+    affine::{Affine, BLOCK_BYTES, ByWord, Scales, Words, add_scaled},
     lanes::{LANES, Lanes},
     vector::Task,
 };
@@ -40,14 +42,37 @@ pub(super) const fn block(digits: usize) -> usize {
     2 * digits * LANES
 }
 
-/// Words of nibbles times `x` in `DIGITS` digits; with `DOT` by the machine's dot product of bytes.
-pub(super) struct Fixed<const DIGITS: usize, const DOT: bool>;
+/// Digits of exact products.
+pub(super) const DIGITS: usize = 3;
 
-impl<const DIGITS: usize, const DOT: bool> Words for Fixed<DIGITS, DOT> {
+/// Words of nibbles times `x` in three digits; with `DOT` by the machine's dot product of bytes.
+pub(super) struct Exact<const DOT: bool>;
+
+impl<const DOT: bool> Words for Exact<DOT> {
     const VALUES: usize = VALUES;
     const BLOCK: usize = block(DIGITS);
     const SCALED: bool = true;
 
+    #[inline(always)]
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
+        w: &Affine<'_, Self, GROUP>,
+        at: (usize, usize),
+        x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { w.by_word::<V, N, T, END>(at, x, sums, acc) };
+    }
+}
+
+impl<const DOT: bool> ByWord for Exact<DOT> {
     #[inline(always)]
     unsafe fn add<V: Lanes, const N: usize, const T: usize>(
         w: [*const u8; N],
@@ -79,6 +104,107 @@ impl<const DIGITS: usize, const DOT: bool> Words for Fixed<DIGITS, DOT> {
                 }
             }
         }
+    }
+}
+
+/// Words of nibbles times `x` in one digit, summed by groups.
+pub(super) struct Fast<const DOT: bool>;
+
+/// Registers of sums of four words each, for sixteen groups: of the largest groups, in the smallest
+/// registers.
+const FOURS: usize = 16;
+
+impl<const DOT: bool> Words for Fast<DOT> {
+    const VALUES: usize = VALUES;
+    const BLOCK: usize = block(1);
+    const SCALED: bool = true;
+
+    #[inline(always)]
+    unsafe fn sixteen<
+        V: Lanes,
+        const GROUP: usize,
+        const N: usize,
+        const T: usize,
+        const END: bool,
+    >(
+        w: &Affine<'_, Self, GROUP>,
+        (row, start): (usize, usize),
+        x: [*const f32; T],
+        sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) {
+        let words = GROUP / VALUES;
+        // Registers of sixteen groups, four of which become one.
+        let registers = words * V::PARTS / 4;
+        let mut fours = [const { MaybeUninit::<[[V::Words; T]; N]>::uninit() }; FOURS];
+        // SAFETY: the caller's promise; a packed block is twice sixteen f32.
+        unsafe {
+            let blocks_of = w.blocks_of(x);
+            let scales = w.groups_of::<V, N, T, END>((row, start / words * LANES), x, sums, acc);
+            for (i, fours) in fours[..registers].iter_mut().enumerate() {
+                let at = |j: usize| (row, start + (4 * i + j) / V::PARTS, (4 * i + j) % V::PARTS);
+                let a = register::<V, GROUP, DOT, N, T, END>(w, at(0), blocks_of);
+                let b = register::<V, GROUP, DOT, N, T, END>(w, at(1), blocks_of);
+                let c = register::<V, GROUP, DOT, N, T, END>(w, at(2), blocks_of);
+                let d = register::<V, GROUP, DOT, N, T, END>(w, at(3), blocks_of);
+                let mut sums = a;
+                for n in 0..N {
+                    for t in 0..T {
+                        sums[n][t] = V::fours([a[n][t], b[n][t], c[n][t], d[n][t]]);
+                    }
+                }
+                fours.write(sums);
+            }
+            for n in 0..N {
+                for t in 0..T {
+                    let mut of = [V::nothing(); FOURS];
+                    for (of, fours) in of[..registers].iter_mut().zip(&fours) {
+                        *of = fours.assume_init_ref()[n][t];
+                    }
+                    let dots = V::groups(&of[..registers], words);
+                    for part in 0..V::PARTS {
+                        let scale = V::load(scales[n][t].0.as_ptr().add(V::WIDTH * part));
+                        let acc = &mut acc[n][t].as_mut()[part];
+                        *acc = dots.as_ref()[part].fma(scale, *acc);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The sums of the words of part `part` of block `block`, 0 where there is no such block.
+///
+/// # Safety
+/// Those of [`Words::sixteen`]; `x` are the blocks of packed rows.
+#[inline(always)]
+unsafe fn register<
+    V: Lanes,
+    const GROUP: usize,
+    const DOT: bool,
+    const N: usize,
+    const T: usize,
+    const END: bool,
+>(
+    w: &Affine<'_, Fast<DOT>, GROUP>,
+    (row, block, part): (usize, usize, usize),
+    x: [*const f32; T],
+) -> [[V::Words; T]; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut dots = [[V::nothing(); T]; N];
+        if block < w.blocks() {
+            let mut copy = [[0; BLOCK_BYTES]; N];
+            let here = w.block::<V, N, END>((row, block), &mut copy);
+            for n in 0..N {
+                let nibbles = V::nibbles(V::words(here[n].add(4 * V::WIDTH * part)));
+                for t in 0..T {
+                    let x = x[t].add(block * self::block(1) + V::WIDTH * part);
+                    dots[n][t] = V::dots::<DOT>(dots[n][t], nibbles, [x, x.add(LANES)]);
+                }
+            }
+        }
+        dots
     }
 }
 

@@ -89,6 +89,14 @@ pub(super) trait Lanes: Copy {
         x: [*const f32; 2],
     ) -> Self::Words;
 
+    /// Of signed words below 2^14 in magnitude the sums of each four in a row: the sum of the first
+    /// four of each register, then of the second four of each, and so on.
+    unsafe fn fours(sums: [Self::Words; 4]) -> Self::Words;
+
+    /// Sums of sixteen groups of `words` words (4, 8 or 16), one after the other, as numbers; from
+    /// [`fours`](Self::fours) of all their words. The sums are below 2^24 in magnitude.
+    unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All;
+
     /// Signed words times 256.
     unsafe fn times_256(words: Self::Words) -> Self::Words;
 

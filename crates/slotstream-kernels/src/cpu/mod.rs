@@ -3,6 +3,8 @@
 //! All instruction sets run the same generic code over sixteen lanes (`lanes.rs`), in as many
 //! registers as that takes, and so add in the same order (`tile.rs`) and give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod across;
 mod affine;
 mod attention;
 #[cfg(target_arch = "x86_64")]

@@ -179,6 +179,31 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    unsafe fn fours([a, b, c, d]: [Self::Words; 4]) -> Self::Words {
+        // SAFETY: the caller vouches for NEON.
+        unsafe { vpaddq_u32(vpaddq_u32(a, b), vpaddq_u32(c, d)) }
+    }
+
+    #[inline(always)]
+    unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
+        let mut groups = [fours[0]; 4];
+        // SAFETY: the caller vouches for NEON.
+        unsafe {
+            for (i, groups) in groups.iter_mut().enumerate() {
+                *groups = match words {
+                    4 => fours[i],
+                    8 => vpaddq_u32(fours[2 * i], fours[2 * i + 1]),
+                    _ => vpaddq_u32(
+                        vpaddq_u32(fours[4 * i], fours[4 * i + 1]),
+                        vpaddq_u32(fours[4 * i + 2], fours[4 * i + 3]),
+                    ),
+                };
+            }
+            groups.map(|groups| Self::whole(groups))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn times_256(words: Self::Words) -> Self::Words {
         // SAFETY: the caller vouches for NEON.
         unsafe { vshlq_n_u32::<8>(words) }

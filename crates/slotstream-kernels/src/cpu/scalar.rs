@@ -145,6 +145,27 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn fours(sums: [Self::Words; 4]) -> Self::Words {
+        let mut fours = [0_u32; LANES];
+        for (i, four) in fours.iter_mut().enumerate() {
+            let words = &sums[i % 4][i / 4 * 4..][..4];
+            *four = words.iter().fold(0, |sum, word| sum.wrapping_add(*word));
+        }
+        fours
+    }
+
+    #[inline(always)]
+    unsafe fn groups(fours: &[Self::Words], words: usize) -> Self::All {
+        // Four words of number `i` of all, in the order of the words.
+        let four = |i: usize| fours[i / 16][i % 4 * 4 + i / 4 % 4];
+        let group = |g: usize| {
+            let fours = g * words / 4..(g + 1) * words / 4;
+            fours.fold(0_u32, |sum, i| sum.wrapping_add(four(i)))
+        };
+        [each(|g| group(g).cast_signed() as f32)]
+    }
+
+    #[inline(always)]
     unsafe fn times_256(words: Self::Words) -> Self::Words {
         words.map(|word| word << 8)
     }

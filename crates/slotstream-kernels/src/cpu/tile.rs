@@ -2,14 +2,15 @@
 //!
 //! # The order
 //! Word `w` of a weight row belongs to lane `w % 16`. Within a word of 4-bit values, their products
-//! with `x` in fixed point (`fixed.rs`) are summed exactly and that is rounded once; 8-bit values
+//! with `x` in three digits (`fixed.rs`) are summed exactly and that is rounded once; 8-bit values
 //! times their `x` are chained by fused multiply-adds, first value first, from 0. That sum times
 //! the scale of the word's group, which was multiplied with the scale of `x` where that has one, is
 //! added to the lane by a fused multiply-add, first word first. Group `g` belongs to lane `g % 16`,
 //! to which its bias times the sum of its `x` is added in the same manner; sixteen groups at a
-//! time, before their words. Words and groups are padded with zeros to whole sixteens. The lanes
-//! are added up as a tree (lane `i` and `i + 8`, then 4, 2, 1). For bf16 rows the chain runs in the
-//! lane itself and there are no groups.
+//! time, before their words. With `x` in one digit a group of 4-bit values is summed as a whole,
+//! exactly, and added to the lane of the group like a word, after its bias. Words and groups are
+//! padded with zeros to whole sixteens. The lanes are added up as a tree (lane `i` and `i + 8`, then
+//! 4, 2, 1). For bf16 rows the chain runs in the lane itself and there are no groups.
 //!
 //! Nothing in this depends on how many rows are worked on together.
 

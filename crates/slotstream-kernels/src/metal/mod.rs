@@ -23,6 +23,7 @@ mod error;
 mod experts;
 mod hyper;
 mod library;
+mod memory;
 mod norm;
 mod ple;
 mod rope;
@@ -46,6 +47,7 @@ pub use experts::{
 };
 pub use hyper::{HYPER, HcScratch, HcView, hc_inject, hc_mix, probe};
 pub use library::Library;
+pub use memory::{Address, Buffer, BufferId, Memory, POISON};
 pub use norm::{NORM, grouped_rms_norm};
 pub use ple::{PLE, PleViews, ple_gate};
 pub use rope::{HeadShape, ROPE, block_key, norm_rope, rope_angles};

@@ -207,7 +207,8 @@ impl Correction {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let CorrectionShape { hidden, experts, rank } = self.shape;
-        let one = (hidden + experts) * (rank + 1) * size_of::<f32>();
-        (one * self.targets().count()) as u64
+        // Without a target the shape is no more than a claim.
+        let one = hidden.saturating_add(experts).saturating_mul(rank.saturating_add(1));
+        (one as u64).saturating_mul((size_of::<f32>() * self.targets().count()) as u64)
     }
 }

@@ -121,7 +121,10 @@ impl CorrectionError {
     /// What the caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
-        ErrorKind::User
+        match self {
+            Self::Shape { .. } | Self::OtherModel { .. } => ErrorKind::User,
+            _ => ErrorKind::Corrupt,
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Storage, Tensor};
 use slotstream_candle::{CandleContext, Error, PlanEncoder, Resource};
 use slotstream_core::ErrorKind;
-use slotstream_emulator::{BufferId, Emulator, EmulatorError, Memory, Order, POISON, Session};
-use slotstream_kernels::metal::{Direction, Dispatch, LIBRARIES, View};
+use slotstream_emulator::{Emulator, EmulatorError, Order, Session};
+use slotstream_kernels::metal::{BufferId, Direction, Dispatch, LIBRARIES, Memory, POISON, View};
 
 /// Each launch is carried out at once: what candle does on the same tensors in between is in order.
 #[derive(Debug)]
@@ -134,6 +134,7 @@ fn bytes(storage: &CpuStorage) -> &[u8] {
         CpuStorage::F32(values) => bytemuck::cast_slice(values),
         CpuStorage::U32(values) => bytemuck::cast_slice(values),
         CpuStorage::BF16(values) => bytemuck::cast_slice(values),
+        CpuStorage::U8(values) => values,
         _ => panic!("no kernel takes it"),
     }
 }
@@ -151,6 +152,7 @@ impl InplaceOp1 for Store<'_> {
             CpuStorage::F32(values) => bytemuck::cast_slice_mut(values),
             CpuStorage::U32(values) => bytemuck::cast_slice_mut(values),
             CpuStorage::BF16(values) => bytemuck::cast_slice_mut(values),
+            CpuStorage::U8(values) => values,
             _ => panic!("no kernel writes it"),
         };
         to.copy_from_slice(self.0);

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use slotstream_candle::PlannedOps;
-use slotstream_core::SlotId;
+use slotstream_core::{
+    Forecaster, LayerIdx, NoForecast, Prediction, Probe, ProbeResults, Routing, SlotId, Tap,
+};
 use slotstream_qwen::Logits;
 
 use crate::encoder::Emulated;
-use crate::planned;
+use crate::probed;
 use crate::recorder::{Event, Recorder, Touch};
 use crate::rig::{Goldens, argmax, floats};
 
@@ -17,9 +19,9 @@ const LAYERS: usize = 12;
 const STEPS: usize = 3;
 
 /// What a prompt and each of some decode steps hand over, with the smallest pool there may be.
-fn record() -> Vec<Vec<Event>> {
+fn record(forecaster: Box<dyn Forecaster>) -> Vec<Vec<Event>> {
     let (encoder, log) = Recorder::new(Emulated::new());
-    let mut rig = planned(PlannedOps::new(encoder), 0.0);
+    let mut rig = probed(PlannedOps::new(encoder), 0.0, forecaster);
     let prompt = &Goldens::open("tiny-moe/golden.safetensors").ids("p1.input_ids")[..8];
     let mut state = rig.state();
     let mut steps = Vec::new();
@@ -35,15 +37,48 @@ fn record() -> Vec<Vec<Event>> {
 #[test]
 #[ignore = "needs clang >= 19"]
 fn a_step_is_lawful() {
-    let steps = record();
+    let steps = record(Box::new(NoForecast));
     slots_are_written_when_nothing_reads_them(&steps.concat());
     barriers_keep_launches_apart(&steps.concat());
-    for step in &steps[1..] {
-        let waits = step.iter().filter(|event| matches!(event, Event::Wait)).count();
-        assert!(waits <= LAYERS, "{waits} waits in {LAYERS} layers");
-    }
+    steps[1..].iter().for_each(|step| assert!(waits(step) <= LAYERS, "{}", waits(step)));
     let (kernels, figures) = figures(&steps[1]);
     println!("{kernels:#?}\n{figures}");
+}
+
+fn waits(step: &[Event]) -> usize {
+    step.iter().filter(|event| matches!(event, Event::Wait)).count()
+}
+
+fn launches(step: &[Event], kernel: &str) -> usize {
+    let of = |event: &&Event| matches!(event, Event::Launch { kernel: of, .. } if *of == kernel);
+    step.iter().filter(of).count()
+}
+
+/// Asks for the next layer's router at every tap.
+#[derive(Debug)]
+struct Probing;
+
+impl Forecaster for Probing {
+    fn probes(&mut self, at: Tap, want: &mut Vec<Probe>) {
+        let target = LayerIdx::new(at.layer().get() + 1);
+        want.push(Probe { target, with_ple: false, keep_mixed: true });
+    }
+
+    fn predict(&mut self, _: Tap, _: &ProbeResults<'_>, _: &mut Vec<Prediction>) {}
+
+    fn observe(&mut self, _: &Routing<'_>) {}
+}
+
+#[test]
+#[ignore = "needs clang >= 19"]
+fn probes_are_in_the_submission_of_their_layer() {
+    let (without, with) = (record(Box::new(NoForecast)), record(Box::new(Probing)));
+    for (without, with) in without[1..].iter().zip(&with[1..]) {
+        assert_eq!(waits(with), waits(without), "a probe has no wait of its own");
+        // Two taps a layer, but none looks beyond the last one: a mixer and a router each.
+        let more = |kernel| launches(with, kernel) - launches(without, kernel);
+        assert_eq!([more("hc_mean"), more("bf16_mv_f32")], [2 * (LAYERS - 1); 2]);
+    }
 }
 
 /// Between a launch that reads a slot and the host that writes it lies a wait.

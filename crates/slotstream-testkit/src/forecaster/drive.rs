@@ -126,6 +126,7 @@ impl Play {
         let all = (0..self.geometry.layers()).flat_map(|l| events(layer_idx(l), device, taps));
         let all: Vec<Event> = all.collect();
         let cut = self.dice.percent(self.mix.cut).then(|| self.dice.below(all.len()));
+        self.subjects.tell(session, |forecaster| forecaster.on_step(&step));
         let mut pass = Pass { session, step, asked: Vec::new() };
         let mut layer = 0;
         for event in &all[..cut.unwrap_or(all.len())] {

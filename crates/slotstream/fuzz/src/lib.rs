@@ -18,10 +18,12 @@
 
 mod container;
 pub mod corpus;
+mod correction;
 pub mod driver;
 mod session;
 mod targets;
 mod trace;
+mod warm;
 mod watch;
 
 pub use targets::{TARGETS, Target, target};

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use crate::{container, session, trace};
+use crate::{container, correction, session, trace, warm};
 use slotstream::checkpoint::{
     CheckpointError, GenerationConfig, Header, Index, TextConfig, expected_tensors,
 };
@@ -45,7 +45,14 @@ pub const TARGETS: &[Target] = &[
         run: container::container,
     },
     Target { name: "session", words: session::WORDS, most_bytes: 64 << 20, run: session::session },
+    Target {
+        name: "correction",
+        words: correction::WORDS,
+        most_bytes: 64 << 20,
+        run: correction::correction,
+    },
     Target { name: "trace", words: trace::WORDS, most_bytes: 192 << 20, run: trace::trace },
+    Target { name: "warm", words: warm::WORDS, most_bytes: 64 << 20, run: warm::warm },
     Target { name: "tokenizer", words: TOKENIZER, most_bytes: 256 << 20, run: tokenizer },
 ];
 

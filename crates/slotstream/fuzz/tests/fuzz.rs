@@ -84,8 +84,18 @@ proptest! {
     }
 
     #[test]
+    fn corrections(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("correction", picks, &edits)?;
+    }
+
+    #[test]
     fn traces(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
         check("trace", picks, &edits)?;
+    }
+
+    #[test]
+    fn warm_starts(picks in any::<[prop::sample::Index; 2]>(), edits in edits()) {
+        check("warm", picks, &edits)?;
     }
 
     #[test]

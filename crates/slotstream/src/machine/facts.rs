@@ -23,6 +23,21 @@ impl GpuMemory for NoGpu {
     }
 }
 
+/// The default GPU of this Mac; elsewhere, none. It is asked each time, and not opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "there is nothing in it")]
+pub struct MetalGpu;
+
+impl GpuMemory for MetalGpu {
+    fn working_set(&self) -> Option<u64> {
+        #[cfg(target_os = "macos")]
+        let bytes = slotstream_candle::recommended_working_set();
+        #[cfg(not(target_os = "macos"))]
+        let bytes = None;
+        bytes
+    }
+}
+
 /// What a machine has, as far as memory goes; what the system does not say is `None`.
 ///
 /// ```

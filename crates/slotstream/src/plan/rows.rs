@@ -4,6 +4,7 @@ use slotstream_checkpoint::{Checkpoint, Dtype};
 use slotstream_qwen::{QwenModel, State};
 
 use super::{PlanRequest, PlanRow};
+use crate::DeviceKind;
 use crate::retained::checkpoint_bytes;
 
 /// Room for what is in no row: the program's own pages that are first used later, the allocator,
@@ -53,6 +54,7 @@ pub(super) fn rows(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes)
         ),
         retained(checkpoint, request, sizes),
         kept(checkpoint, request, sizes),
+        gpu(request, layout.stride() as u64, workspace),
         row("margin", margin, format!("allocator, {} threads", lanes + threads)),
     ]
 }
@@ -106,6 +108,29 @@ fn kept(checkpoint: &Checkpoint, request: &PlanRequest, sizes: Sizes) -> PlanRow
         name: "checkpoints",
         bytes: each.saturating_mul(checkpoints as u64).saturating_mul(sessions as u64),
         what: format!("{checkpoints} a session, {each} each, to come back to"),
+    }
+}
+
+/// What a GPU takes beside the other rows, which lie in its memory, too.
+fn gpu(request: &PlanRequest, stride: u64, workspace: u64) -> PlanRow {
+    let name = "gpu";
+    if request.device == DeviceKind::Cpu {
+        return PlanRow { name, bytes: 0, what: "not used".into() };
+    }
+    // A read lands in memory of the host and is copied into its slot.
+    let landing = (request.lanes as u64).saturating_mul(stride);
+    let limit = match request.machine.working_set {
+        Some(bytes) => format!("it recommends {bytes} for everything that it reads"),
+        None => "it recommends no limit".into(),
+    };
+    PlanRow {
+        name,
+        bytes: workspace.saturating_add(landing),
+        what: format!(
+            "activations in buffers of powers of two {workspace} + reads of {} lanes before they \
+             are copied {landing}; {limit}",
+            request.lanes
+        ),
     }
 }
 

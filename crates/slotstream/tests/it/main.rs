@@ -3,6 +3,7 @@
 #[cfg(feature = "text")]
 mod chat;
 mod container;
+mod elastic;
 mod faults;
 mod law1;
 mod lookahead;
@@ -22,3 +23,4 @@ mod sweep;
 mod text;
 mod traces;
 mod waiting;
+mod warm;

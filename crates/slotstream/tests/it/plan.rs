@@ -1,10 +1,11 @@
 //! The memory plan.
 
-#[cfg(not(target_os = "macos"))]
-use slotstream::DeviceKind;
+use slotstream::checkpoint::Checkpoint;
 use slotstream::core::ErrorKind;
 use slotstream::machine::Machine;
-use slotstream::{Engine, EngineBuilder, Error, MemoryPlan, SessionOptions, Sizing};
+use slotstream::{
+    DeviceKind, Engine, EngineBuilder, Error, MemoryPlan, PlanRequest, SessionOptions, Sizing,
+};
 use slotstream_replay::{Shadows, Shared};
 use slotstream_testkit::checkpoint::{CheckpointSpec, published_config};
 
@@ -23,6 +24,7 @@ fn rows_are_all_there_and_add_up() {
         "lookahead",
         "retained state",
         "checkpoints",
+        "gpu",
         "margin",
     ];
     assert_eq!(names, expected);
@@ -101,6 +103,32 @@ impl Published {
     }
 }
 
+/// Planned anywhere: the GPU is a figure.
+#[test]
+fn a_gpu_has_a_row_and_its_working_set_is_the_limit() {
+    let published = Published::write();
+    let checkpoint = Checkpoint::open(published.0.path()).expect("headers");
+    let plan = |device, working_set| {
+        let machine = Machine::simulated(64 << 30).with_working_set(working_set);
+        let mut request = PlanRequest::new(machine);
+        (request.device, request.lanes) = (device, 8);
+        MemoryPlan::new(&checkpoint, &request)
+    };
+    let mac = plan(DeviceKind::Metal, 10 << 30).expect("fits");
+    let budget = mac.budget.clone().expect("a machine has one");
+    assert_eq!(budget.bytes, 8 << 30, "{}", budget.why);
+    assert!(mac.total_bytes() <= budget.bytes && mac.slots >= mac.floor_slots, "{mac}");
+    // What is read and not yet copied, and activations in buffers that are too large.
+    let landing = 8 * mac.slot_bytes;
+    assert_eq!(mac.row_bytes("gpu"), mac.row_bytes("prefill workspace") + landing, "{mac}");
+    assert!(mac.to_string().contains("recommends 10737418240"), "{mac}");
+    let cpu = plan(DeviceKind::Cpu, 10 << 30).expect("fits");
+    assert_eq!(cpu.row_bytes("gpu"), 0);
+    assert!(cpu.slots > mac.slots);
+    let error = plan(DeviceKind::Metal, 4 << 30).expect_err("2 GiB are left");
+    assert!(error.to_string().contains("the GPU's working set less 2 GiB"), "{error}");
+}
+
 #[test]
 fn the_published_shape_on_machines_of_all_sizes() {
     let published = Published::write();
@@ -110,11 +138,13 @@ fn the_published_shape_on_machines_of_all_sizes() {
         let budget = plan.budget.clone().expect("a machine has one");
         assert_eq!(budget.bytes, (gib << 30) / 10 * 7);
         assert!(plan.total_bytes() <= budget.bytes, "{gib} GiB: {plan}");
-        // Whatever is left is less than a slot, or a longer context.
-        assert!(plan.total_bytes() + plan.slot_bytes > budget.bytes, "{gib} GiB: {plan}");
+        // Whatever is left is less than a slot and a step of the context.
+        let step = 256 * plan.row_bytes("retained state") / plan.context as u64;
+        assert!(plan.total_bytes() + plan.slot_bytes + step > budget.bytes, "{gib} GiB: {plan}");
         assert!(plan.slots > slots && plan.slots >= plan.floor_slots, "{gib} GiB: {plan}");
         slots = plan.slots;
-        // The longer context costs no more than a tenth of what it and the pool have.
+        // The longer context costs no more than a sixteenth of what it and the pool have, beside the
+        // recurrent state.
         let state = plan.row_bytes("retained state");
         assert!(plan.context >= 4096 && state < (state + plan.row_bytes("pool")) / 8, "{plan}");
     }
@@ -147,6 +177,65 @@ fn a_small_machine_gets_shorter_passes_before_a_shorter_context() {
     };
     assert_eq!((plan.chunk, plan.context), (64, 1024), "the smallest plan is told");
     assert!(budget == 1 << 30 && fixed + floor_bytes == plan.total_bytes());
+}
+
+/// More memory gives no fewer slots, rows or tokens, whatever was asked for.
+#[test]
+fn more_memory_never_gives_less() {
+    let published = Published::write();
+    let published = Checkpoint::open(published.0.path()).expect("legal");
+    let tiny = Checkpoint::open(&tiny_model()).expect("legal");
+    let (mib, gib) = (1_u64 << 20, 1_u64 << 30);
+    // From too little to more than everything; steps of some slots where things change.
+    let near = |from, to, step: u64| (from..to).step_by(step as usize).collect::<Vec<u64>>();
+    let mut large = near(3 * gib, 7 * gib, 5 * mib);
+    large.extend(near(7 * gib, 120 * gib, 1031 * mib));
+    let small = near(20 * mib, 600 * mib, mib / 3);
+    type Ask = fn(&mut PlanRequest);
+    let nothing: Ask = |_| ();
+    let cases: [(&Checkpoint, &[u64], Ask); 7] = [
+        (&published, &large, nothing),
+        (&published, &large, |ask| ask.chunk = Some(200)),
+        (&published, &large, |ask| ask.context = Some(3000)),
+        (&published, &large, |ask| {
+            (ask.chunk, ask.sessions, ask.rollback_rows) = (Some(512), 3, 2);
+            ask.sink_bytes_a_token = 4000;
+        }),
+        (&tiny, &small, nothing),
+        (&tiny, &small, |ask| ask.chunk = Some(33)),
+        (&tiny, &small, |ask| ask.context = Some(1000)),
+    ];
+    for (number, (checkpoint, budgets, ask)) in cases.into_iter().enumerate() {
+        let mut before: Option<MemoryPlan> = None;
+        let mut refused = 0;
+        for bytes in budgets {
+            let mut request = PlanRequest::new(Machine::default());
+            (request.sizing, request.threads) = (Sizing::Memory(*bytes), 2);
+            ask(&mut request);
+            let plan = match MemoryPlan::new(checkpoint, &request) {
+                Ok(plan) => plan,
+                Err(Error::Budget { .. }) if before.is_none() => {
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => panic!("case {number}, {bytes}: {error}"),
+            };
+            assert!(plan.total_bytes() <= *bytes, "case {number}, {bytes}: {plan}");
+            assert!(plan.slots >= plan.floor_slots && plan.chunk <= plan.context);
+            if let Some(before) = &before {
+                let grew = [
+                    plan.slots >= before.slots,
+                    plan.chunk >= before.chunk,
+                    plan.context >= before.context,
+                ];
+                assert_eq!(grew, [true; 3], "case {number}, {bytes}:\n{before}\n{plan}");
+            }
+            before = Some(plan);
+        }
+        let last = before.expect("the largest fits");
+        assert!(refused > 0, "case {number} never was too small");
+        assert_eq!(last.slots, last.records, "case {number}: {last}");
+    }
 }
 
 #[test]

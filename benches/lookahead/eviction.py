@@ -1,0 +1,109 @@
+"""Replays recorded forecasts under policies that spare what they name: see eviction.sh."""
+
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import compare  # noqa: E402
+from compare import receipts  # noqa: E402
+
+FORECASTERS = {"attention-tap": "attention-tap", "mixture, threshold 0.6": "mixture:threshold=0.6"}
+POLICIES = ["clock", "lru", "analogue"]
+# Slots: three and four and a half tokens' routes would be 216 and 324.
+SLOTS = [134, 201, 336]
+LATENCY, READ = 1, 512
+
+
+def run(program, flags):
+    done = subprocess.run([program, *flags], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"eviction.py: {' '.join(flags)} ended with {done.returncode}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def record(programs, scratch, name, forecaster):
+    """A trace of each document, one token a pass, with what was forecast."""
+    paths = []
+    for document, ids in compare.documents().items():
+        window, path = f"{scratch}/one.safetensors", f"{scratch}/{name}-{document}.trace"
+        compare.write_windows(window, [ids], READ)
+        run(f"{programs}/perplexity", [
+            "--windows", window, "--chunk", "1", "--slots", "201", "--quiet", "--threads", "1",
+            "--lookahead", forecaster, "--lookahead-always", "--trace", path])
+        paths.append(path)
+    return paths
+
+
+def replayed(programs, paths, policies, flags=()):
+    """Rows and what became of forecasts, each by policy and slots, summed over the traces."""
+    slots = ",".join(map(str, SLOTS))
+    found = {}
+    for path in paths:
+        whole = run(f"{programs}/replay", [
+            "--trace", path, "--policy", ",".join(policies), "--slots", slots, "--format", "json",
+            *flags])
+        rows = list(whole["rows"])
+        for section in whole["sections"]:
+            if section["name"] == "what became of forecast records":
+                rows += section["rows"]
+        for row in rows:
+            sums = found.setdefault((row["policy"], row["slots"]), {})
+            for key in ["lookups", "misses", "adopted", "late", "expired", "reserved"]:
+                # The figures of records come before what became of forecasts.
+                if isinstance(row.get(key), int) and not (key == "adopted" and "lookups" in row):
+                    sums[key] = sums.get(key, 0) + row[key]
+    return found
+
+
+def main():
+    programs, scratch, commit, receipt = sys.argv[1:]
+    rows, tokens = {}, READ * len(compare.DOCUMENTS)
+    for name, forecaster in FORECASTERS.items():
+        paths = record(programs, scratch, name.split(",")[0], forecaster)
+        best = replayed(programs, paths, ["opt"])
+        both = [prefix + policy for policy in POLICIES for prefix in ["", "forecast-aware:"]]
+        plain = replayed(programs, paths, POLICIES)
+        ahead = replayed(programs, paths, both, ["--latency", str(LATENCY)])
+        for slots in SLOTS:
+            least = best["opt", slots]["misses"]
+            for policy in POLICIES:
+                rows[f"{name}, {slots} slots, {policy}"] = {
+                    "optimum": least / tokens,
+                    "without forecasts": plain[policy, slots]["misses"] / tokens,
+                    **cost(ahead[policy, slots], tokens, ""),
+                    **cost(ahead[f"forecast-aware:{policy}", slots], tokens, "aware "),
+                }
+    for name, row in rows.items():
+        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in row.values()) + " |")
+    if receipt:
+        receipts.write(receipt, {
+            "name": "lookahead-eviction",
+            "command": "benches/lookahead/eviction.sh",
+            "commit": commit,
+            "machine": {"any": "counts, not times"},
+            "settings": {
+                "traces": f"the first {READ} tokens of each of {', '.join(compare.DOCUMENTS)}, one "
+                          "token a pass, with what the forecaster said",
+                "replay": f"modelled: a forecast record arrives {LATENCY} layer visit later",
+                "figures": "records a token: misses (adopted ones included), those that no forecast "
+                           "had reserved, and those that expired",
+            },
+            "rounds": 1,
+            "median": rows,
+            "spread": {name: [0, 0] for name in rows},
+        })
+
+
+def cost(found, tokens, prefix):
+    adopted = found["adopted"] + found["late"]
+    return {
+        f"{prefix}misses": found["misses"] / tokens,
+        f"{prefix}unforeseen": (found["misses"] - adopted) / tokens,
+        f"{prefix}expired": found["expired"] / tokens,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+//! A thousand requests of which many go wrong: every answer is right, every error typed, and memory
+//! does not grow.
+//!
+//! A test of its own: it looks at the memory of its process.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use slotstream::checkpoint::Checkpoint;
+use slotstream::checkpoint::container::Repack;
+use slotstream::core::{
+    CancelToken, ErrorKind, EventSink, LayerIdx, RecordReader, Rng, Routing, Step,
+};
+use slotstream::io::{ReaderKind, open_reader};
+use slotstream::machine::resident_bytes;
+use slotstream::sampling::SamplingParams;
+use slotstream::{ContainerChoice, Engine, Error, Session, SessionOptions, Sizing};
+use slotstream_testkit::reader::{FaultyReader, Schedule};
+
+const REQUESTS: usize = 1000;
+const PROMPTS: usize = 20;
+const TOKENS: usize = 8;
+/// The pool's sizes, one after another: the same one at the 200th request and at the last.
+const SLOTS: [usize; 4] = [60, 400, 18, 201];
+
+/// Cancels a token when the router of a layer has decided.
+#[derive(Clone, Debug, Default)]
+struct Trip(Arc<Mutex<Option<(LayerIdx, CancelToken)>>>);
+
+impl EventSink for Trip {
+    fn on_step(&mut self, _step: &Step<'_>) {}
+    fn on_routing(&mut self, routing: &Routing<'_>) {
+        if let Some((layer, token)) = &*self.0.lock().expect("not poisoned")
+            && routing.layer() == *layer
+        {
+            token.cancel();
+        }
+    }
+}
+
+fn model() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/models/tiny-moe")
+}
+
+fn prompt(number: usize) -> Vec<u32> {
+    let mut rng = Rng::new(number as u64 + 1);
+    (0..3 + rng.below(12)).map(|_| rng.below(4000) as u32).collect()
+}
+
+/// Every third request draws.
+fn options(number: usize, cancel: &CancelToken) -> SessionOptions {
+    let sampling = match number % 3 {
+        0 => SamplingParams { temperature: 1.0, seed: number as u64, ..SamplingParams::GREEDY },
+        _ => SamplingParams::GREEDY,
+    };
+    SessionOptions::new().with_sampling(sampling).with_cancel(cancel.clone())
+}
+
+/// Goes on with a request until it has an answer or an error.
+fn go_on(session: &mut Session, number: usize) -> Result<Vec<u32>, Error> {
+    if session.tokens().is_empty() {
+        session.prefill(&prompt(number))?;
+    }
+    while session.generated().len() < TOKENS {
+        session.next()?;
+    }
+    Ok(session.generated().to_vec())
+}
+
+/// Requests until there is an answer: each error is one that a failed read may give.
+fn answer(session: &mut Session, number: usize, failed: &mut BTreeMap<String, usize>) -> Vec<u32> {
+    for _ in 0..500 {
+        match go_on(session, number) {
+            Ok(tokens) => return tokens,
+            Err(error) => {
+                let variant = match &error {
+                    Error::Model(error) => format!("{error:?}"),
+                    other => format!("{other:?}"),
+                };
+                let name: String =
+                    variant.chars().take_while(char::is_ascii_alphanumeric).collect();
+                assert_eq!(error.kind(), ErrorKind::Transient, "{error:?}");
+                *failed.entry(name).or_default() += 1;
+            }
+        }
+    }
+    panic!("request {number} got no answer")
+}
+
+#[test]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "minutes without optimisation: cargo test --release --test soak"
+)]
+fn a_thousand_requests() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = Checkpoint::open(&model()).expect("legal");
+    let repack = Repack::new(&checkpoint, folder.path());
+    repack.run(&mut |_| std::ops::ControlFlow::Continue(())).expect("repacks");
+    let builder = || {
+        let container = ContainerChoice::Folder(folder.path().into());
+        Engine::builder(model()).container(container).threads(1).context(256).chunk(8)
+    };
+    let reference = builder().sizing(Sizing::Share(1.0)).build().expect("builds");
+    let expected: Vec<Vec<u32>> = (0..PROMPTS * 3)
+        .map(|number| {
+            let mut session =
+                reference.session(options(number, &CancelToken::new())).expect("legal");
+            session.prefill(&prompt(number % PROMPTS)).expect("runs");
+            (0..TOKENS).map(|_| session.next().expect("runs")).collect()
+        })
+        .collect();
+    drop(reference);
+
+    let (tell, hear) = std::sync::mpsc::channel();
+    let open = move |paths: &[PathBuf]| {
+        let reader = open_reader(ReaderKind::Buffered, paths)?;
+        let kind = io::ErrorKind::Interrupted;
+        let reader = Arc::new(FaultyReader::new(reader, Schedule::Never, kind));
+        tell.send(Arc::clone(&reader))?;
+        Ok(reader as Arc<dyn RecordReader>)
+    };
+    let trip = Trip::default();
+    let engine = builder().sizing(Sizing::Slots(SLOTS[3])).ngram_cache_rows(64).lanes(2);
+    let engine = engine.sink(Box::new(trip.clone())).open_reader(Box::new(open));
+    let engine = engine.build().expect("builds");
+    let reader = hear.recv().expect("opened");
+    reader.arm(Schedule::Every(20));
+    let layers = engine.checkpoint().geometry().layers() as u64;
+    let (mut rng, mut failed, mut cancelled, mut after_200) = (Rng::new(9), BTreeMap::new(), 0, 0);
+    for request in 0..REQUESTS {
+        if request % 50 == 0 {
+            engine.resize(SLOTS[request / 50 % 4]).expect("lawful");
+        }
+        let number = rng.below(3 * PROMPTS as u64) as usize;
+        let cancel = CancelToken::new();
+        let mut session = engine.session(options(number, &cancel)).expect("legal");
+        if request % 5 == 4 {
+            cancelled += 1;
+            // After some tokens, in some layer.
+            let before = rng.below(TOKENS as u64 - 1) as usize;
+            while session.generated().len() < before {
+                let ended = go_on_to(&mut session, number % PROMPTS, before);
+                assert!(ended.is_ok_and(|()| true) || session.generated().len() <= before);
+            }
+            let layer = LayerIdx::new(rng.below(layers) as u16);
+            *trip.0.lock().expect("not poisoned") = Some((layer, cancel));
+            // A read may fail before that layer.
+            let kind = loop {
+                match go_on(&mut session, number % PROMPTS).expect_err("cancelled").kind() {
+                    ErrorKind::Transient => {}
+                    kind => break kind,
+                }
+            };
+            *trip.0.lock().expect("not poisoned") = None;
+            assert_eq!(kind, ErrorKind::Cancelled);
+            if rng.below(2) == 0 {
+                continue;
+            }
+            session.set_cancel(CancelToken::new());
+        }
+        let found = answer(&mut session, number % PROMPTS, &mut failed);
+        assert_eq!(found, expected[number], "request {request}");
+        if request + 1 == 200 {
+            after_200 = resident_bytes().expect("linux");
+        }
+    }
+    let last = resident_bytes().expect("linux");
+    engine.inspect(|experts| experts.pool().validate()).expect("consistent");
+    let (reads, faults) = (reader.reads(), reader.faults());
+    println!(
+        "{cancelled} cancelled, {faults} of {reads} reads failed, errors {failed:?}, resident {after_200} \
+         after 200 requests and {last} after {REQUESTS}"
+    );
+    assert!(cancelled == 200 && faults >= reads / 25 && failed.values().sum::<usize>() > 500);
+    assert!(last as f64 <= 1.02 * after_200 as f64, "{after_200} bytes became {last}");
+}
+
+/// As far as `before` tokens.
+fn go_on_to(session: &mut Session, prompt_number: usize, before: usize) -> Result<(), Error> {
+    if session.tokens().is_empty() {
+        session.prefill(&prompt(prompt_number))?;
+    }
+    while session.generated().len() < before {
+        session.next()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! `--warm-start`: which experts were resident, from one run to the next.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use slotstream::core::{CancelToken, ErrorKind};
+use slotstream::warm::{WarmSet, WarmStarted};
+use slotstream::{Engine, Error};
+
+use crate::{Failure, describe, show_size};
+
+/// What the engine begins with.
+#[derive(Args, Clone, Debug)]
+#[non_exhaustive]
+pub struct WarmArguments {
+    /// Begin with the experts that FILE names, and write the resident ones to it at the end; a FILE that
+    /// is not there yet is written only
+    #[arg(long, value_name = "FILE", conflicts_with = "trace", help_heading = "Engine")]
+    pub warm_start: Option<PathBuf>,
+    /// Begin with an empty pool where FILE is damaged or of another model, and write it anew
+    #[arg(long, requires = "warm_start", help_heading = "Engine")]
+    pub warm_start_or_cold: bool,
+}
+
+/// What became of it, as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WarmFigures {
+    pub(crate) file: String,
+    /// Why the pool was empty at first; null where it was not.
+    cold: Option<String>,
+    /// Records that were read back, that the policy did not want, and that found no slot.
+    records: usize,
+    refused: usize,
+    left_out: usize,
+    reads: u64,
+    bytes: u64,
+    policy_state: bool,
+    seconds: f64,
+    /// Records that were written at the end; null where that failed.
+    saved: Option<usize>,
+}
+
+/// A run that began with a file, or will leave one.
+#[derive(Debug)]
+pub(crate) struct Warm {
+    path: PathBuf,
+    figures: WarmFigures,
+}
+
+impl WarmArguments {
+    /// Begins with the file, if one is named.
+    ///
+    /// # Errors
+    /// [`Failure::Engine`]: the file's name and what is wrong with it, unless a cold start will do; a read
+    /// that failed; Ctrl-C.
+    pub(crate) fn begin(
+        &self,
+        engine: &Engine,
+        cancel: &CancelToken,
+    ) -> Result<Option<Warm>, Failure> {
+        let Some(path) = &self.warm_start else { return Ok(None) };
+        let set = WarmSet::read(path);
+        let missing = set.as_ref().is_err_and(slotstream::warm::WarmError::is_missing);
+        let begun = set.map_err(Error::from).and_then(|set| engine.warm_start(&set, cancel));
+        let figures = match begun {
+            Ok(begun) => WarmFigures::begun(path, &begun),
+            Err(_) if missing => WarmFigures::cold(path, "there was no such file yet".to_owned()),
+            Err(error) => {
+                let foreign =
+                    matches!(error, Error::WarmStart(_)) && error.kind() != ErrorKind::Transient;
+                let failure = Failure::from(error);
+                if !(foreign && self.warm_start_or_cold) {
+                    return Err(failure);
+                }
+                WarmFigures::cold(path, describe(&failure))
+            }
+        };
+        Ok(Some(Warm { path: path.clone(), figures }))
+    }
+}
+
+impl Warm {
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// [`Failure::Engine`] with the file's name.
+    pub(crate) fn save(&mut self, engine: &Engine) -> Result<(), Failure> {
+        let set = engine.warm_set()?;
+        set.write(&self.path).map_err(Error::from)?;
+        self.figures.saved = Some(set.records.len());
+        Ok(())
+    }
+
+    pub(crate) fn figures(&self) -> WarmFigures {
+        self.figures.clone()
+    }
+}
+
+impl WarmFigures {
+    fn cold(path: &std::path::Path, why: String) -> Self {
+        Self {
+            file: path.display().to_string(),
+            cold: Some(why),
+            records: 0,
+            refused: 0,
+            left_out: 0,
+            reads: 0,
+            bytes: 0,
+            policy_state: false,
+            seconds: 0.0,
+            saved: None,
+        }
+    }
+
+    fn begun(path: &std::path::Path, begun: &WarmStarted) -> Self {
+        let records = &begun.records;
+        Self {
+            cold: None,
+            records: records.admitted,
+            refused: records.refused,
+            left_out: records.left_out,
+            reads: records.reads,
+            bytes: records.bytes,
+            policy_state: begun.policy_state,
+            seconds: begun.time.as_secs_f64(),
+            ..Self::cold(path, String::new())
+        }
+    }
+
+    /// For people.
+    pub(crate) fn row(&self) -> (&'static str, String) {
+        let began = match &self.cold {
+            Some(why) => format!("empty: {}", why.replace('\n', " ")),
+            None => format!(
+                "{} records, {} in {} reads, {:.2} s",
+                self.records,
+                show_size(self.bytes),
+                self.reads,
+                self.seconds
+            ),
+        };
+        let saved = match self.saved {
+            Some(records) => format!("{records} saved"),
+            None => "not saved".to_owned(),
+        };
+        ("warm start", format!("{began}; {saved}"))
+    }
+}
