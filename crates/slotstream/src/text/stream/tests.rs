@@ -3,8 +3,8 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::StreamDecoder;
-use crate::text::tokenizer::tests::bundled;
 use crate::text::stop::tests::naive;
+use crate::text::tokenizer::tests::bundled;
 use crate::text::{StopMatcher, TextError, Tokenizer};
 
 static BUNDLED: LazyLock<Tokenizer> = LazyLock::new(bundled);
