@@ -30,6 +30,9 @@ whole = {
     "rounds": len(runs),
     "median": receipts.each(rows, statistics.median),
     "spread": receipts.each(rows, lambda values: [min(values), max(values)]),
+    "figures": {"more than a resident record, ns": {
+        name: statistics.median(run["adopted_ns"] - run["resident_ns"] for run in found)
+        for name, found in rows.items()}},
 }
 print(json.dumps(receipts.rounded(whole["median"]), indent=1))
 if sys.argv[2]:

@@ -18,7 +18,7 @@ examples generate perplexity repack train_lookahead
 "$programs/repack" --model examples/models/tiny-moe --out "$scratch/tiny.container"
 # Nothing of the texts that are measured with: every sixth file, so that each crate has a part.
 mapfile -t texts < <(git ls-files 'docs/*.md' 'crates/*/src/*.rs' | awk 'NR % 6 == 0')
-"$programs/train_lookahead" --rank 32 --tokens 512 --rows 32768 --json --scratch "$scratch" \
+"$programs/train_lookahead" --rank 32 --tokens 512 --json --scratch "$scratch" \
     --slots 672 --out "$scratch/correction.safetensors" "${texts[@]}" | tail -n 1 >"$scratch/trained.json"
 
 python3 benches/lookahead/compare.py read "$programs" "$scratch"

@@ -20,7 +20,8 @@ FORECASTERS = {
     "markov": "markov",
     "co-occurrence": "co-occurrence",
     "mixture": "mixture",
-    "mixture, threshold 0.7": "mixture:threshold=0.7",
+    "boundary-1, threshold 0.07": "boundary-1:threshold=0.07",
+    "mixture, threshold 0.6": "mixture:threshold=0.6",
     "oracle": "oracle:TRACE",
 }
 

@@ -9,7 +9,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare  # noqa: E402
 from compare import receipts  # noqa: E402
 
-FORECASTERS = {"attention-tap": "attention-tap", "mixture, threshold 0.6": "mixture:threshold=0.6"}
+# One layer ahead, two layers ahead, and four, of a recording of the same run.
+FORECASTERS = {"attention-tap": "attention-tap", "boundary-2": "boundary-2",
+               "oracle, 4 ahead": "oracle:ahead=4:TRACE"}
 POLICIES = ["clock", "lru", "analogue"]
 # Slots: three and four and a half tokens' routes would be 216 and 324.
 SLOTS = [134, 201, 336]
@@ -31,7 +33,8 @@ def record(programs, scratch, name, forecaster):
         compare.write_windows(window, [ids], READ)
         run(f"{programs}/perplexity", [
             "--windows", window, "--chunk", "1", "--slots", "201", "--quiet", "--threads", "1",
-            "--lookahead", forecaster, "--lookahead-always", "--trace", path])
+            "--lookahead", forecaster.replace("TRACE", f"{scratch}/none-{document}.trace"),
+            "--lookahead-always", "--trace", path])
         paths.append(path)
     return paths
 
@@ -43,7 +46,7 @@ def replayed(programs, paths, policies, flags=()):
     for path in paths:
         whole = run(f"{programs}/replay", [
             "--trace", path, "--policy", ",".join(policies), "--slots", slots, "--format", "json",
-            *flags])
+            "--phase", "all", *flags])
         rows = list(whole["rows"])
         for section in whole["sections"]:
             if section["name"] == "what became of forecast records":
@@ -60,11 +63,13 @@ def replayed(programs, paths, policies, flags=()):
 def main():
     programs, scratch, commit, receipt = sys.argv[1:]
     rows, tokens = {}, READ * len(compare.DOCUMENTS)
+    # The recorded policy in a pool of the recorded size is replayed with what was recorded, so that
+    # what there is without forecasts comes from a run without.
+    none = record(programs, scratch, "none", "none")
+    plain, best = replayed(programs, none, POLICIES), replayed(programs, none, ["opt"])
     for name, forecaster in FORECASTERS.items():
         paths = record(programs, scratch, name.split(",")[0], forecaster)
-        best = replayed(programs, paths, ["opt"])
         both = [prefix + policy for policy in POLICIES for prefix in ["", "forecast-aware:"]]
-        plain = replayed(programs, paths, POLICIES)
         ahead = replayed(programs, paths, both, ["--latency", str(LATENCY)])
         for slots in SLOTS:
             least = best["opt", slots]["misses"]
@@ -82,7 +87,7 @@ def main():
             "name": "lookahead-eviction",
             "command": "benches/lookahead/eviction.sh",
             "commit": commit,
-            "machine": {"any": "counts, not times"},
+            "machine": receipts.machine(scratch),
             "settings": {
                 "traces": f"the first {READ} tokens of each of {', '.join(compare.DOCUMENTS)}, one "
                           "token a pass, with what the forecaster said",
@@ -93,6 +98,7 @@ def main():
             "rounds": 1,
             "median": rows,
             "spread": {name: [0, 0] for name in rows},
+            "figures": {"tokens": tokens, "timed": "nothing: counts alone"},
         })
 
 

@@ -18,6 +18,8 @@ BESIDE = 48 << 20
 BUDGET = 1_500_000_000
 # Bytes a second of the throttled disk.
 SLOW = 250_000_000
+# GB/s of the simulated one.
+SIMULATED = 0.5
 
 
 class DiskGroup:
@@ -71,18 +73,18 @@ def ids(number, below):
     return ",".join(str(17 * i % below) for i in range(1, number + 1))
 
 
-def speeds(programs, model, group):
-    """What `generate` has, and what `doctor` predicts: by its own assumption of the hit rate, and
-    by the trace of that run."""
-    engine = ["--model", model, "--slots", third(model), "--context", "1024", "--reader", "direct"]
+def speeds(programs, model, group=None, disk=("--reader", "direct"), told=("--reader", "direct")):
+    """What `generate` has on `disk`, and what `doctor` predicts when it is `told` of one: by its own
+    assumption of the hit rate, and by the trace of that run."""
+    engine = ["--model", model, "--slots", third(model), "--context", "1024", "--lock", "off"]
     with tempfile.TemporaryDirectory() as folder:
         trace = f"{folder}/run.trace"
         measured = run(f"{programs}/generate", [
-            *engine, "--quiet", "--ignore-eos", "--prompt-ids", ids(128, 30000),
+            *engine, *disk, "--quiet", "--ignore-eos", "--prompt-ids", ids(32, 30000),
             "--max-tokens", "65", "--temperature", "1", "--trace", trace,
         ], group)
         evict([model])
-        doctor = [*engine, "--json", "--no-table"]
+        doctor = [*engine, *told, "--json", "--no-table"]
         assumed = run(f"{programs}/doctor", doctor, group)
         evict([model])
         traced = run(f"{programs}/doctor", [*doctor, "--trace", trace], group)
@@ -133,15 +135,19 @@ def cases(programs, model):
     yield "memory", "bundled, 18 slots", lambda: memory(programs, [*tiny, "--slots", "18"])
     yield "memory", "bundled, 30%", lambda: memory(programs, tiny)
     yield "memory", "bundled, all records", lambda: memory(programs, [*tiny, "--slots", "672"])
-    yield "speed", "this disk", lambda: speeds(programs, model, None)
+    yield "speed", "this disk", lambda: speeds(programs, model)
+    simulated = ("--throttle", f"latency=100us,gbs={SIMULATED}")
+    yield ("speed", f"simulated, {SIMULATED} GB/s",
+           lambda: speeds(programs, model, None, simulated, ("--sim-disk-gb-s", str(SIMULATED))))
     if DISK.limit(model, SLOW):
         yield "speed", "throttled disk", lambda: speeds(programs, model, DISK)
 
 
 def main():
     programs, model, rounds, commit, receipt = sys.argv[1:]
-    every = list(cases(programs, model))
-    rows = {"memory": {}, "speed": {}}
+    only = os.environ.get("ONLY", "memory speed").split()
+    every = [case for case in cases(programs, model) if case[0] in only]
+    rows = {kind: {} for kind in only}
     loads = []
     for round_ in range(int(rounds)):
         loads.append(os.getloadavg()[0])
@@ -156,7 +162,7 @@ def main():
 
 def head(commit, loads, model):
     return {
-        "name": "plan",
+        "name": os.environ.get("NAME", "plan"),
         "command": f"benches/plan/compare.sh {len(loads)}",
         "commit": commit,
         "machine": receipts.machine(model),
@@ -167,8 +173,10 @@ def head(commit, loads, model):
             "memory": "context of 640 tokens (bundled: 4,096) full at the end of the run; peak "
                       "is VmHWM, files that are mapped included",
             "cgroup": f"memory limit {BUDGET} + {BESIDE} bytes, page cache included",
-            "speed": "a third of the records in slots, 128 prompt tokens, 65 drawn at temperature 1; generate before "
+            "speed": "a third of the records in slots, 32 prompt tokens, 65 drawn at temperature 1; generate before "
                      "doctor",
+            "simulated": f"generate --throttle latency=100us,gbs={SIMULATED}, doctor --sim-disk-gb-s "
+                         f"{SIMULATED}",
             "throttled": f"blkio cgroup, {SLOW} bytes a second, for doctor and generate",
             "load_average": loads,
         },
@@ -188,10 +196,10 @@ def write(rows, receipt, whole):
 
 
 def show(rows):
-    for name, row in receipts.each(rows["memory"], statistics.median).items():
+    for name, row in receipts.each(rows.get("memory", {}), statistics.median).items():
         print(f"{name:36} peak {row['peak_bytes']:,.0f} of {row['plan_bytes']:,.0f}, "
               f"{row['gap_bytes']:,.0f} below ({100 * row['gap_share']:.2f}%)")
-    for name, row in receipts.each(rows["speed"], statistics.median).items():
+    for name, row in receipts.each(rows.get("speed", {}), statistics.median).items():
         print(f"{name:36} {row['measured_tok_s']:.2f} measured, {row['traced_tok_s']:.2f} by its "
               f"trace (ratio {row['traced_ratio']:.2f}), {row['assumed_tok_s']:.2f} assumed")
 

@@ -6,7 +6,8 @@
 #
 # Needs Linux, Rust, Python 3, 3 GB of disk below SCRATCH (default: target/plan), and cgroups that may
 # be made: root, as a rule. Without them those cases are left out. What it writes below SCRATCH goes
-# at the end; with MODEL a synthesized model that is there already is used.
+# at the end; with MODEL a synthesized model that is there already is used. ONLY=memory or ONLY=speed
+# leaves out the others, NAME is the receipt's.
 #
 #     benches/plan/compare.sh [ROUNDS [RECEIPT [SCRATCH [MODEL]]]]
 set -euo pipefail

@@ -57,9 +57,10 @@ pub enum Error {
     },
     /// The plan does not fit the budget.
     #[error(
-        "{budget} bytes are not enough: {fixed} bytes are needed besides the pool, and the \
+        "{budget} bytes are not enough{}: {fixed} bytes are needed besides the pool, and the \
          smallest pool of {floor_slots} slots x {stride} bytes adds {floor_bytes}; give at least \
          {} bytes, a shorter context or a smaller chunk",
+        plan.budget.as_ref().map_or_else(String::new, |budget| format!(" ({})", budget.why)),
         fixed + floor_bytes
     )]
     #[non_exhaustive]

@@ -35,8 +35,8 @@ pub(super) struct Prediction {
 
 impl Model<'_> {
     pub(super) fn predict(&self, hits: &Hits) -> Prediction {
-        let Token { compute_s, wait_s, read_s } = self.token(hits.rate, Pace::Median);
-        let rate = |hit, pace| self.token(hit, pace).tok_s();
+        let Token { compute_s, wait_s, read_s } = self.token(hits.rate);
+        let rate = |hit, pace| self.token_at(hit, pace).tok_s();
         Prediction {
             tok_s: rate(hits.rate, Pace::Median),
             low: rate(hits.low, Pace::Slow),
@@ -49,9 +49,14 @@ impl Model<'_> {
         }
     }
 
+    /// A token at a hit rate.
+    pub(super) fn token(&self, hit_rate: f64) -> Token {
+        self.token_at(hit_rate, Pace::Median)
+    }
+
     /// Tokens a second at a hit rate.
     pub(super) fn tok_s(&self, hit_rate: f64) -> f64 {
-        self.token(hit_rate, Pace::Median).tok_s()
+        self.token(hit_rate).tok_s()
     }
 
     /// What a token takes.
@@ -59,7 +64,7 @@ impl Model<'_> {
     /// Each lookup misses by itself; all misses of a layer are read at once, and land one after
     /// another. Meanwhile the shared expert and the resident ones are computed, then each that has
     /// landed. What reading takes of the processors is taken from the arithmetic.
-    fn token(&self, hit_rate: f64, pace: Pace) -> Token {
+    fn token_at(&self, hit_rate: f64, pace: Pace) -> Token {
         let geometry = self.checkpoint.geometry();
         let (layers, top_k) = (geometry.layers() as f64, geometry.top_k());
         let compute = match pace {
@@ -88,9 +93,9 @@ impl Model<'_> {
 
 /// Seconds of a token.
 #[derive(Clone, Copy, Debug)]
-struct Token {
+pub(super) struct Token {
     compute_s: f64,
-    wait_s: f64,
+    pub(super) wait_s: f64,
     read_s: f64,
 }
 

@@ -86,10 +86,13 @@ fn first_token(model: &Model<'_>, plan: &MemoryPlan) -> Answer {
         answer: format!(
             "A prompt of {} tokens takes {passes} passes, which read about {} (where its tokens use \
              all experts alike, and a pass finds its share in the pool): {seconds:.1} s at the disk's \
-             speed, and no less than its arithmetic. One token with an empty pool reads {}.",
+             speed, and no less than its arithmetic. One token with an empty pool reads {} and waits \
+             {:.2} s for it; a read of one record takes {:.2} ms.",
             HumanCount(PROMPT as u64),
             show_size(bytes as u64),
-            show_size(first)
+            show_size(first),
+            model.token(0.0).wait_s,
+            1e3 * model.disk.seconds(1, Pace::Median)
         ),
         figure: seconds,
     }

@@ -101,7 +101,7 @@ fn forecasts_agree_as_often_as_the_models_card_says() {
     let card = std::fs::read(fixture("tiny-moe/agreement.json")).expect("a fixture");
     let card: Value = serde_json::from_slice(&card).expect("JSON");
     let card = card.as_object().expect("an object");
-    assert_eq!(card.len(), 5, "documents with figures");
+    assert_eq!(card.len(), 6, "documents with figures");
     for (document, figures) in card {
         let found = agreement(&mut rig, &counts, &traces::read(document).tokens);
         for (number, name) in ["boundary-1", "boundary-2"].iter().enumerate() {

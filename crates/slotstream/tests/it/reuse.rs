@@ -277,9 +277,11 @@ fn checkpoints_and_snapshots_are_in_the_plan() {
     session.next().expect("goes on");
     // Too little for them: they go before anything else does.
     let floor = 18 * 32_768 + all.total_bytes() - all.row_bytes("pool");
-    let tight = builder().sizing(Sizing::Memory(floor - each)).machine(machine);
-    let tight = tight.plan().expect("without checkpoints");
-    assert_eq!((tight.checkpoints, tight.chunk), (0, all.chunk));
+    for (missing, kept) in [(0, 2), (1, 1), (each, 1), (each + 1, 0), (2 * each, 0)] {
+        let tight = builder().sizing(Sizing::Memory(floor - missing)).machine(machine);
+        let tight = tight.plan().expect("with fewer checkpoints");
+        assert_eq!((tight.checkpoints, tight.chunk), (kept, all.chunk), "{missing} missing");
+    }
 }
 
 #[test]

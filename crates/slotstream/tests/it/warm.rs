@@ -153,7 +153,7 @@ fn reads_that_fail_leave_an_empty_pool() {
         };
         let engine = builder().open_reader(Box::new(open)).build().expect("builds");
         let reader = hear.recv().expect("opened");
-        reader.arm(Schedule::Nth(reader.reads() + nth));
+        reader.arm(Schedule::Nth(nth));
         let error = engine.warm_start(&set, &CancelToken::new()).expect_err("one read fails");
         let Error::Experts(ExpertsError::ReadRun { .. }) = &error else { panic!("{error:?}") };
         assert!(resident(&engine).is_empty());
