@@ -9,8 +9,9 @@ use super::{bundled, utf8};
 
 fn talk(flags: &[&str], input: &str) -> String {
     let model = bundled();
-    let given = ["chat", "--model", utf8(&model), "--greedy", "--max-tokens", "8"];
-    let arguments = given.iter().chain(flags).map(OsString::from);
+    let given = ["chat", "--model", utf8(&model), "--greedy"];
+    let most: &[&str] = if flags.contains(&"--max-tokens") { &[] } else { &["--max-tokens", "8"] };
+    let arguments = given.iter().chain(most).chain(flags).map(OsString::from);
     let mut out = Vec::new();
     let ended = run_with(arguments, &mut Console::new(&mut out), &mut input.as_bytes());
     let text = String::from_utf8(out).expect("UTF-8");

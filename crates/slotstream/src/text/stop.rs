@@ -1,7 +1,7 @@
 //! Stop strings over the borders of pieces.
 
 #[cfg(test)]
-mod tests;
+pub(in crate::text) mod tests;
 
 use super::TextError;
 

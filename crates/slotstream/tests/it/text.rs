@@ -38,6 +38,27 @@ fn stop_strings_cut_exactly() {
     assert_eq!(error.kind(), ErrorKind::User, "{error}");
 }
 
+/// Stop strings out of what the model says, wherever they lie in its tokens.
+#[test]
+fn any_stop_string_ends_the_text_where_it_begins() {
+    let engine = builder().build().expect("builds");
+    let mut session = session(&engine);
+    session.prompt(&golden("p1.input_ids")).expect("runs");
+    let whole = engine.tokenizer().expect("bundled").decode(&golden("p1.greedy_ids"), true);
+    let whole = whole.expect("decodes");
+    for from in (0..whole.len() - 8).step_by(11) {
+        for len in [1, 3, 8] {
+            let Some(stop) = whole.get(from..from + len) else { continue };
+            session.prompt(&golden("p1.input_ids")).expect("is known");
+            let options = TextOptions::new(64).with_stop(stop).ignoring_eos(true);
+            let mut iter = session.generate(&options).expect("legal");
+            let text: String = iter.by_ref().map(|piece| piece.expect("runs").text).collect();
+            assert_eq!(text, whole[..whole.find(stop).expect("is there")], "{stop:?}");
+            assert_eq!(iter.finish_reason(), Some(&FinishReason::Stop(stop.into())));
+        }
+    }
+}
+
 #[test]
 fn chats_render_and_end() {
     let engine = builder().build().expect("builds");

@@ -16,7 +16,7 @@ fn run(stops: &[&str], pieces: &[&str]) -> (String, Option<String>) {
 }
 
 /// The first end of any stop string in the whole text, of equal ends the first start.
-fn naive(stops: &[&str], text: &str) -> (String, Option<String>) {
+pub(in crate::text) fn naive(stops: &[&str], text: &str) -> (String, Option<String>) {
     for end in 0..=text.len() {
         let ended = stops.iter().filter(|stop| text.as_bytes()[..end].ends_with(stop.as_bytes()));
         if let Some(longest) = ended.max_by_key(|stop| stop.len()) {

@@ -3,8 +3,9 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::StreamDecoder;
+use crate::text::stop::tests::naive;
 use crate::text::tokenizer::tests::bundled;
-use crate::text::{TextError, Tokenizer};
+use crate::text::{StopMatcher, TextError, Tokenizer};
 
 static BUNDLED: LazyLock<Tokenizer> = LazyLock::new(bundled);
 
@@ -165,6 +166,45 @@ proptest! {
         // Nothing but what the text itself holds is a replacement.
         let replaced = text.matches('\u{fffd}').count();
         prop_assert_eq!(pieces.concat().matches('\u{fffd}').count(), replaced);
+    }
+
+    /// Texts and any ids, with stop strings out of the text itself, which begin and end in the middle
+    /// of tokens and of sequences of joined emoji: what is streamed is the whole up to the first end
+    /// of a stop string.
+    #[test]
+    fn streamed_text_ends_where_a_search_in_the_whole_says(
+        text in "[a-c 😀👨‍👩‍👧🇫🇷中文日本語한국어e\u{301}\u{fffd}\\n]{0,40}",
+        strays in prop::collection::vec(0_u32..4200, 0..6),
+        cuts in prop::collection::vec(any::<[prop::sample::Index; 2]>(), 0..3),
+        others in prop::collection::vec("[ab😀中\u{fffd}]{1,3}", 0..2),
+    ) {
+        let mut ids = BUNDLED.encode(&text, false).unwrap();
+        let middle = ids.len() / 2;
+        ids.splice(middle..middle, strays);
+        let whole = BUNDLED.decode(&ids, true).unwrap();
+        let chars: Vec<char> = whole.chars().collect();
+        let cut = |[from, len]: &[prop::sample::Index; 2]| -> String {
+            let from = from.index(chars.len() + 1);
+            chars[from..].iter().take(1 + len.index(5)).collect()
+        };
+        let mut stops: Vec<String> = cuts.iter().map(cut).chain(others).collect();
+        stops.retain(|stop| !stop.is_empty());
+        let plain: Vec<&str> = stops.iter().map(String::as_str).collect();
+        let mut matcher = StopMatcher::new(stops.clone()).unwrap();
+        let mut decoder = StreamDecoder::new(&BUNDLED, true);
+        let mut streamed = String::new();
+        for id in &ids {
+            streamed.push_str(matcher.push(decoder.push(*id).unwrap()));
+            if matcher.matched().is_some() {
+                break;
+            }
+        }
+        if matcher.matched().is_none() {
+            streamed.push_str(matcher.push(decoder.finish().unwrap()));
+            streamed.push_str(matcher.finish());
+        }
+        let (wanted, stop) = naive(&plain, &whole);
+        prop_assert_eq!((streamed, matcher.matched()), (wanted, stop.as_deref()));
     }
 
     #[test]
