@@ -4,17 +4,19 @@
 
 mod memory;
 mod pipelines;
+mod tensors;
 
 use std::sync::Arc;
 
 use candle_core::{DType, Device, MetalDevice, MetalStorage, Storage, Tensor};
 use candle_metal_kernels::metal::{Buffer, ComputeCommandEncoder, Device as Gpu};
 use objc2::rc::autoreleasepool;
-use objc2_metal::{MTLBuffer as _, MTLDevice as _, MTLResource as _, MTLSize, MTLStorageMode};
+use objc2_metal::{MTLBuffer as _, MTLDevice as _, MTLSize};
 use slotstream_kernels::metal::{Bind, Direction, Dispatch, MAX_BUFFERS};
 
 use self::memory::Slots;
 use self::pipelines::Pipelines;
+use self::tensors::{buffer_of, metal_buffer, values};
 use crate::arena::SlotDevice;
 use crate::planned::{GpuFigures, PlanEncoder, Resource};
 use crate::{CandleContext, Error};
@@ -127,62 +129,12 @@ impl MetalEncoder {
     fn table(&self, addresses: &[u64]) -> Result<Arc<Buffer>, Error> {
         self.metal.new_buffer_with_data(addresses).within("table")
     }
-
-    /// What a tensor holds, which nothing that is still running writes.
-    fn values<T: Copy + candle_core::WithDType>(&self, tensor: &Tensor) -> Result<Vec<T>, Error> {
-        const OP: &str = "read back";
-        let (buffer, start) = buffer_of(tensor)?;
-        let bytes = tensor.elem_count() * size_of::<T>();
-        let shared = metal_buffer(&buffer).storageMode() == MTLStorageMode::Shared;
-        if !shared || !tensor.is_contiguous() || tensor.dtype() != T::DTYPE {
-            // Candle's own, which copies and waits once more.
-            return tensor.flatten_all().and_then(|t| t.to_vec1()).within(OP);
-        }
-        if start + bytes > buffer.length() {
-            let (expected, found) = (vec![start + bytes], vec![buffer.length()]);
-            return Err(Error::Shape { op: OP, tensor: "float", expected, found });
-        }
-        // SAFETY: the buffer is memory that host and GPU share, and holds the range (checked); it
-        // stays while `buffer` does. `start` is a multiple of the element's size, and the buffer
-        // begins at a page. Its type is `T` (checked), for which every bit pattern is a value. The
-        // GPU has ended all that was encoded before the wait, and what is encoded since writes
-        // other tensors: the pool gives nobody a buffer that a tensor holds.
-        let values = unsafe {
-            std::slice::from_raw_parts(
-                buffer.contents().add(start).cast::<T>(),
-                bytes / size_of::<T>(),
-            )
-        };
-        Ok(values.to_vec())
-    }
 }
 
 /// Bytes that the default GPU recommends as a process's working set; `None` without a GPU.
 #[must_use]
 pub fn recommended_working_set() -> Option<u64> {
     autoreleasepool(|_| Gpu::all().first().map(|gpu| gpu.recommended_max_working_set_size() as u64))
-}
-
-/// The objects behind candle's wrapper.
-fn metal_buffer(buffer: &Buffer) -> &objc2::runtime::ProtocolObject<dyn objc2_metal::MTLBuffer> {
-    buffer.as_ref()
-}
-
-/// The buffer of a tensor, and at which byte of it the tensor begins.
-fn buffer_of(tensor: &Tensor) -> Result<(Arc<Buffer>, usize), Error> {
-    let (storage, layout) = tensor.storage_and_layout();
-    match &*storage {
-        Storage::Metal(storage) => {
-            let start = layout.start_offset() * tensor.dtype().size_in_bytes();
-            Ok((Arc::new(storage.buffer().clone()), start))
-        }
-        _ => Err(Error::Storage {
-            op: "encode",
-            tensor: "argument",
-            expected: "on the GPU",
-            found: "on another device".to_owned(),
-        }),
-    }
 }
 
 impl PlanEncoder for MetalEncoder {
@@ -244,8 +196,8 @@ impl PlanEncoder for MetalEncoder {
         });
         waited.and(encoded)?;
         autoreleasepool(|_| {
-            let floats = floats.iter().map(|tensor| self.values(tensor));
-            Ok((self.values(ids)?, floats.collect::<Result<_, _>>()?))
+            let floats = floats.iter().map(|tensor| values(tensor));
+            Ok((values(ids)?, floats.collect::<Result<_, _>>()?))
         })
     }
 }

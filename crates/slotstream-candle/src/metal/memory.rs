@@ -9,7 +9,7 @@ use candle_metal_kernels::metal::Buffer;
 use objc2_metal::{MTLBuffer as _, MTLDevice as _};
 use slotstream_core::{SlotId, Tick};
 
-use super::metal_buffer;
+use super::tensors::metal_buffer;
 use crate::arena::{SlotDevice, SlotMemory};
 use crate::{CandleContext, Error};
 

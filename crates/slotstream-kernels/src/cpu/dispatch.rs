@@ -10,13 +10,15 @@ use super::avx2::Avx2;
 use super::avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon;
+#[cfg(target_arch = "x86_64")]
+use super::pack::ROWS;
 use super::{
     InstructionSet,
     affine::{Affine, Bytes, Words},
     bf16::Bf16,
     fixed::{Exact, Fast},
     lanes::Lanes,
-    pack::{Packing, ROWS},
+    pack::Packing,
     scalar::Scalar,
     tile::{self, Job},
 };
