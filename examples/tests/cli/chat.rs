@@ -68,7 +68,7 @@ fn a_message_that_never_fits_is_told_apart_from_a_full_conversation() {
         "{text}"
     );
     assert!(said[1..].iter().any(|s| s.contains("the conversation takes") && s.contains("/reset")));
-    let text = talk(&["--context", "1024", "--max-tokens", "3"], &format!("{}\n", long.repeat(10)));
+    let text = talk(&["--context", "4096", "--max-tokens", "3"], &format!("{}\n", long.repeat(30)));
     assert!(parts(&text)[0].contains("the model reads"), "{text}");
 }
 
