@@ -265,6 +265,7 @@ impl Error {
             Self::Experts(e) => e.kind(),
             Self::Ngram(e) => e.kind(),
             Self::Model(e) => e.kind(),
+            Self::Lookahead(e) => e.kind(),
             Self::Sampling(e) => e.kind(),
             Self::SessionFile(e) => e.kind(),
             #[cfg(feature = "text")]
@@ -272,7 +273,6 @@ impl Error {
             #[cfg(feature = "text")]
             Self::NoTokenizer { .. } => ErrorKind::User,
             Self::Policy(_)
-            | Self::Lookahead(_)
             | Self::Kernels(_)
             | Self::Budget { .. }
             | Self::State { .. }

@@ -211,7 +211,7 @@ fn a_run_that_does_not_begin_replaces_no_recording() {
         &["--memory", "1MiB"],
         &["--lookahead", "oracle:no/such/trace"],
         &["--prompt-ids", "1,999999"],
-        &["--shadow", "lru@1"],
+        &["--shadow", "per-layer:lru@30"],
     ] {
         let result = output(generate::run, &[flags, &["--trace", file, "--quiet"]].concat()).1;
         assert!(result.is_err(), "{flags:?}");
