@@ -67,9 +67,10 @@ fn what_it_writes_is_used_and_changes_no_token() {
     let corrected = last_object(&text);
     assert_eq!(ids(&plain), ids(&corrected));
     assert!(corrected["lookahead"]["total"]["issued"].as_u64() > Some(0), "{corrected}");
-    // The same texts give the same file, in place of the old one.
+    // The same texts give the same correction, in place of the old one.
     trained(&texts, &out, &["--rank", "4"]);
-    assert_eq!(fs::read(&out).unwrap(), bytes);
+    let again = Correction::from_bytes(&fs::read(&out).unwrap()).expect("whole");
+    assert_eq!(again, correction);
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, texts.len() + 1, "nothing else is left behind");
 }
@@ -106,7 +107,7 @@ fn what_it_refuses_costs_no_file() {
         assert_eq!(error.exit_code(), 2, "{words}");
         assert!(!out.exists(), "{words}");
     };
-    refused(&texts[..2], &[], "3 more values required");
+    refused(&texts[..2], &[], "3 values required");
     refused(&texts, &["--rank", "0"], "--rank = 0: expected at least 1");
     refused(&texts, &["--rows", "0"], "--rows = 0: expected at least 1");
     refused(&texts, &["--hold-out", "1"], "--hold-out = 1: expected at least 2");

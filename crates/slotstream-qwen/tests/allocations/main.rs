@@ -14,8 +14,8 @@ use rig::{Goldens, Rig, tiny_model};
 /// Allocations and bytes of one decode step of the tiny model (12 layers) when all is warm: every
 /// record resident, scratch grown, on one thread: what handing work to others costs is not counted.
 /// To be lowered when they fall, and not to be raised lightly.
-const ALLOCATIONS: u64 = 783;
-const BYTES: u64 = 106_696;
+const ALLOCATIONS: u64 = 784;
+const BYTES: u64 = 107_104;
 
 /// Tensors are used again; what is left are views of tensors, lists of a call, and what is read.
 #[test]
