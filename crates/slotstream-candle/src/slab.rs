@@ -243,5 +243,5 @@ impl Slab {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
