@@ -53,6 +53,7 @@ pub fn run(
     watchers.check()?;
     let mut session = begin(&engine, &arguments, sampling)?;
     session.set_cancel(console.cancel.clone());
+    let goes_on = prompt.is_none();
     let tokens = match prompt {
         Some(prompt) => prompt.tokens(engine.text(), &console.cancel)?,
         None => session.tokens().to_vec(),
@@ -63,7 +64,7 @@ pub fn run(
     if arguments.prints_prompt() {
         console.write(BUILT_IN_PROMPT)?;
     }
-    let generated = generate(&mut session, &tokens, &arguments, console);
+    let generated = generate(&mut session, (&tokens, goes_on), &arguments, console);
     // Whatever has ended the generation, Ctrl-C as well: the recording is whole up to there.
     let recorded = recorder.finish(&engine);
     let saved = warm.as_mut().map_or(Ok(()), |warm| warm.save(&engine));
@@ -108,12 +109,17 @@ fn begin(
 /// result: the figures so far are still worth showing.
 fn generate(
     session: &mut Session,
-    prompt: &[u32],
+    (prompt, goes_on): (&[u32], bool),
     arguments: &Arguments,
     console: &mut Console<'_>,
 ) -> Result<Generated, Failure> {
     let bar = console.bar(prompt.len() as u64, "prompt", false);
-    let result = session.prompt_with(prompt, |done, _| bar.set_position(done as u64));
+    // A session that goes on by itself keeps what of it was generated: penalties are on that.
+    let result = if goes_on {
+        Ok(0)
+    } else {
+        session.prompt_with(prompt, |done, _| bar.set_position(done as u64))
+    };
     bar.finish_and_clear();
     if let Err(error) = result {
         return match error.kind() {

@@ -75,9 +75,11 @@ fn probes_are_in_the_submission_of_their_layer() {
     let (without, with) = (record(Box::new(NoForecast)), record(Box::new(Probing)));
     for (without, with) in without[1..].iter().zip(&with[1..]) {
         assert_eq!(waits(with), waits(without), "a probe has no wait of its own");
-        // Two taps a layer, but none looks beyond the last one: a mixer and a router each.
+        // Two taps a layer, but none looks beyond the last one: the products of a mixer and of a
+        // router each.
         let more = |kernel| launches(with, kernel) - launches(without, kernel);
-        assert_eq!([more("hc_mean"), more("bf16_mv_f32")], [2 * (LAYERS - 1); 2]);
+        let probes = 2 * (LAYERS - 1);
+        assert_eq!([more("hc_mean"), more("bf16_mv_f32")], [probes, 2 * probes]);
     }
 }
 
