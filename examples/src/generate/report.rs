@@ -67,7 +67,7 @@ impl Report {
         Self {
             prompt_tokens,
             reused_tokens: metrics.reused,
-            tokens: session.generated().to_vec(),
+            tokens: session.tokens().get(prompt_tokens..).unwrap_or_default().to_vec(),
             text: generated.text.clone(),
             finish_reason: finish_name(generated),
             error: generated.error.as_ref().map(|e| ErrorFigure::new(e, e.kind())),
