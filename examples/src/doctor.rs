@@ -190,6 +190,7 @@ fn examine(
     let choice = builder()?.planned_reader()?;
     report.plan(&plan, arguments.engine.notes(&plan));
     drop(text);
+    fits(&plan, &machine)?;
     let compute = Compute::measure(arguments, subject, &checkpoint, console)?;
     report.compute(&compute);
     let disk = Disk::measure(arguments, subject, &checkpoint, container, &choice, console)?;
@@ -204,6 +205,22 @@ fn examine(
         report.sizes = sizes::table(arguments, subject, &model, &curves, machine)?;
     }
     Ok(())
+}
+
+/// What was asked for may be more than an engine would take by itself, and not more than there is.
+fn fits(plan: &MemoryPlan, machine: &Machine) -> Result<(), Failure> {
+    let (planned, fixed) = (plan.total_bytes(), plan.total_bytes() - plan.row_bytes("pool"));
+    match machine.total.filter(|total| planned > *total) {
+        None => Ok(()),
+        Some(total) => Err(Failure::Option {
+            option: "the plan",
+            value: format!(
+                "{planned} bytes ({fixed} besides the pool, and {} slots x {} bytes)",
+                plan.slots, plan.slot_bytes
+            ),
+            expected: format!("no more than the {total} bytes that the machine has"),
+        }),
+    }
 }
 
 /// Bytes of records that a token looks up.

@@ -99,6 +99,15 @@ fn a_plan_that_cannot_fit_is_refused_with_the_arithmetic() {
     assert_eq!((&object["valid"], &object["prediction"]), (&Value::Null, &Value::Null));
     assert_eq!(object["plan"]["slots"], 640, "the smallest plan is told");
     assert!(object["error"]["message"].as_str().is_some_and(|text| text.contains("640 slots")));
+    // Nor does it run what was asked for where that is more than there is.
+    let shape = ["--shape", "qwen3.8-flash-next", "--sim-ram", "16GB", "--sim-disk-gb-s", "1.5"];
+    for flags in [["--slots", "24576"], ["--memory", "80GiB"]] {
+        let error = output(run, &[&shape[..], &flags].concat()).1.expect_err("too much");
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("16000000000 bytes that the machine has"), "{text}");
+        assert!(text.contains("slots x 2768896 bytes"), "{text}");
+    }
 }
 
 /// Ctrl-C before anything was measured: what there is is shown, and not that it does not run.
