@@ -12,6 +12,7 @@ use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptio
 
 use crate::console::parse;
 use crate::figures::{count, percent, rate, seconds, table};
+use crate::outputs::{Kept, OutputFile};
 use crate::{Console, Ended, EngineArguments, Failure, show_size};
 
 /// What `/help` shows.
@@ -172,6 +173,11 @@ impl<'a> Chat<'a> {
     }
 
     fn save(&mut self, path: &Path) -> Result<String, Error> {
+        let file = OutputFile { option: "/save", path };
+        let checked = file.check_outside(self.engine.checkpoint().folder());
+        if let Err(failure) = checked.and_then(|()| file.check_replaceable(Kept::Session)) {
+            return Ok(in_words(&failure));
+        }
         // An answer that was stopped has set its token.
         self.session.set_cancel(CancelToken::new());
         let turns = Value::from_iter(self.turns.iter().cloned());
@@ -322,9 +328,9 @@ impl<'a> Chat<'a> {
 }
 
 /// An error and its causes in one line.
-fn in_words(error: &Error) -> String {
+fn in_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(cause) = source {
         words += &format!(": {cause}");
         source = cause.source();

@@ -44,6 +44,7 @@ pub fn run(
         given => given,
     };
     let model = arguments.engine.find_model()?;
+    arguments.check_files(&model.path)?;
     let builder = arguments.engine.builder(&model)?;
     let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
     let (builder, recorder) =

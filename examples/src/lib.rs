@@ -34,6 +34,8 @@ mod mapped;
 pub mod metal_selfcheck;
 mod model;
 #[cfg(feature = "engine")]
+mod outputs;
+#[cfg(feature = "engine")]
 pub mod perplexity;
 mod policies;
 pub mod pool_view;

@@ -7,6 +7,7 @@ use slotstream::{Engine, EngineBuilder};
 use slotstream_replay::{PoolEnd, Shared, TraceOptions, TraceWriter};
 
 use crate::late_file::LateFile;
+use crate::outputs::OutputFile;
 use crate::{EngineArguments, Failure, ModelFolder};
 
 /// Where the run is recorded.
@@ -41,13 +42,7 @@ impl TraceArguments {
         what: &str,
     ) -> Result<(EngineBuilder, Recorder), Failure> {
         let Some(path) = &self.trace else { return Ok((builder, Recorder(None))) };
-        if is_within(path, &model.path) {
-            return Err(Failure::Option {
-                option: "--trace",
-                value: path.display().to_string(),
-                expected: "a file outside the model's folder".into(),
-            });
-        }
+        OutputFile { option: "--trace", path }.check_outside(&model.path)?;
         if reads(&engine.lookahead, path) {
             return Err(Failure::Option {
                 option: "--trace",
@@ -74,16 +69,6 @@ fn reads(forecaster: &str, path: &Path) -> bool {
     // A path may hold colons itself, and options come before it.
     let rests = forecaster.match_indices(':').map(|(at, _)| Path::new(&forecaster[at + 1..]));
     own.is_some() && rests.into_iter().any(|named| named.canonicalize().ok() == own)
-}
-
-/// Whether `path` names a file of this folder, through links as well.
-fn is_within(path: &Path, folder: &Path) -> bool {
-    let parent = path.parent().filter(|parent| *parent != Path::new(""));
-    let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok();
-    let real = path.canonicalize().ok();
-    folder.canonicalize().is_ok_and(|folder| {
-        parent == Some(folder.clone()) || real.is_some_and(|real| real.starts_with(folder))
-    })
 }
 
 impl Recorder {

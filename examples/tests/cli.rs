@@ -13,6 +13,8 @@ mod doctor;
 mod generate;
 #[path = "cli/inspect.rs"]
 mod inspect;
+#[path = "cli/outputs.rs"]
+mod outputs;
 #[path = "cli/perplexity.rs"]
 mod perplexity;
 #[path = "cli/pool_view.rs"]

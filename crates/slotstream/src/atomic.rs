@@ -1,7 +1,7 @@
 //! Files that are there whole, or as they were.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// Writes `bytes` to `path` by way of a file beside it, which takes its place once all of it is on the
@@ -20,6 +20,18 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written?;
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Whether a file is there, is a regular one and begins with these bytes.
+pub(crate) fn begins_with(path: &Path, magic: [u8; 8]) -> io::Result<bool> {
+    // Before it is opened: a pipe would wait for its other end.
+    let found = fs::metadata(path)?;
+    if !found.is_file() || found.len() < magic.len() as u64 {
+        return Ok(false);
+    }
+    let mut begin = [0; 8];
+    File::open(path)?.read_exact(&mut begin)?;
+    Ok(begin == magic)
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {

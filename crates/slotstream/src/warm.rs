@@ -124,6 +124,14 @@ impl WarmError {
     }
 }
 
+/// Whether a regular file begins as every file of a warm start does; nothing else of it is looked at.
+///
+/// # Errors
+/// The system's.
+pub fn is_warm_start(path: &Path) -> io::Result<bool> {
+    crate::atomic::begins_with(path, wire::MAGIC)
+}
+
 /// Which records a pool had, and what its policy knew: what a warm start begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,10 +1,11 @@
 //! The command line of `generate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
+use crate::outputs::{Kept, OutputFile, unfinished};
 use crate::{
     EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments, WarmArguments,
 };
@@ -117,6 +118,46 @@ impl Arguments {
         Ok(())
     }
 
+    /// Refuses files that cannot be written, or may not: those of the model, one for two purposes, one
+    /// that holds something else.
+    pub(super) fn check_files(&self, model: &Path) -> Result<(), Failure> {
+        let trace = output("--trace", self.trace.trace.as_deref());
+        let save = output("--save-session", self.save_session.as_deref());
+        let warm = output("--warm-start", self.warm.warm_start.as_deref());
+        for file in [trace, save, warm].into_iter().flatten() {
+            file.check_outside(model)?;
+        }
+        self.check_distinct(trace, save, warm)?;
+        save.map_or(Ok(()), |file| file.check_replaceable(Kept::Session))?;
+        warm.map_or(Ok(()), |file| file.check_replaceable(Kept::WarmStart))
+    }
+
+    /// Only a session may be written to where it came from.
+    fn check_distinct(
+        &self,
+        trace: Option<OutputFile<'_>>,
+        save: Option<OutputFile<'_>>,
+        warm: Option<OutputFile<'_>>,
+    ) -> Result<(), Failure> {
+        let load = output("--load-session", self.load_session.as_deref());
+        let part = self.save_session.as_deref().map(unfinished);
+        let part = output("--save-session until it is whole", part.as_deref());
+        let pairs = [
+            (trace, save),
+            (trace, warm),
+            (save, warm),
+            (trace, load),
+            (warm, load),
+            (trace, part),
+            (warm, part),
+            (load, part),
+        ];
+        pairs.into_iter().try_for_each(|pair| match pair {
+            (Some(one), Some(other)) => one.check_other(other),
+            _ => Ok(()),
+        })
+    }
+
     /// Whether the built-in prompt is shown before its continuation.
     pub(super) fn prints_prompt(&self) -> bool {
         !self.json() && !self.prompt.given() && self.load_session.is_none()
@@ -137,6 +178,10 @@ impl Arguments {
             seed: self.seed,
         }
     }
+}
+
+fn output<'a>(option: &'static str, path: Option<&'a Path>) -> Option<OutputFile<'a>> {
+    path.map(|path| OutputFile { option, path })
 }
 
 #[cfg(test)]

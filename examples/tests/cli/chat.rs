@@ -7,11 +7,13 @@ use slotstream_examples::{Console, Ended};
 
 use super::{bundled, utf8};
 
-fn talk(flags: &[&str], input: &str) -> String {
+pub(super) fn talk(flags: &[&str], input: &str) -> String {
     let model = bundled();
-    let given = ["chat", "--model", utf8(&model), "--greedy"];
+    let bundled = ["--model", utf8(&model)];
+    let model: &[&str] = if flags.contains(&"--model") { &[] } else { &bundled };
+    let given = ["chat", "--greedy"];
     let most: &[&str] = if flags.contains(&"--max-tokens") { &[] } else { &["--max-tokens", "8"] };
-    let arguments = given.iter().chain(most).chain(flags).map(OsString::from);
+    let arguments = given.iter().chain(model).chain(most).chain(flags).map(OsString::from);
     let mut out = Vec::new();
     let ended = run_with(arguments, &mut Console::new(&mut out), &mut input.as_bytes());
     let text = String::from_utf8(out).expect("UTF-8");
@@ -118,7 +120,7 @@ fn a_conversation_is_kept_in_a_file() {
     let text = talk(&[], &lines);
     let told = parts(&text);
     assert!(told[1].contains("no session's file"), "{text}");
-    assert!(told[2].contains("needs the name") && told[3].contains("cannot open"), "{text}");
+    assert!(told[2].contains("needs the name") && told[3].contains("cannot be written"), "{text}");
     assert_eq!(told[4], said[2], "{text}");
 }
 

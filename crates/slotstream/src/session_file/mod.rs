@@ -12,7 +12,7 @@ pub(crate) mod sections;
 mod write;
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use slotstream_checkpoint::TextConfig;
@@ -31,6 +31,14 @@ pub(crate) const MOST_NOTE: usize = 16 << 20;
 
 /// Bytes of a buffer of a file that is read or written.
 const BUFFER: usize = 256 << 10;
+
+/// Whether a regular file begins as every session's file does; nothing else of it is looked at.
+///
+/// # Errors
+/// The system's.
+pub fn is_session(path: &Path) -> io::Result<bool> {
+    crate::atomic::begins_with(path, header::MAGIC)
+}
 
 /// Reads a file to its end and compares every checksum, without building a state: the header of a
 /// file that a model of this config could go on from, whatever its weights are.

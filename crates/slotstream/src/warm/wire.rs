@@ -5,7 +5,7 @@ use slotstream_core::{ExpertIdx, ExpertKey, Geometry, LayerIdx};
 
 use super::{WarmError, WarmSet};
 
-const MAGIC: [u8; 8] = *b"slst-wrm";
+pub(super) const MAGIC: [u8; 8] = *b"slst-wrm";
 /// The version that is written and read.
 const VERSION: u32 = 1;
 /// Bytes before the policy's name.
