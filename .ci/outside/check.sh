@@ -26,7 +26,8 @@ pack() {
     rm -rf "$scratch"
     mkdir -p "$scratch/unpacked"
     cargo package --workspace --exclude slotstream-examples --exclude slotstream-benches \
-        --exclude slotstream-fuzz --exclude slotstream-emulator --no-verify --allow-dirty \
+        --exclude slotstream-fuzz --exclude slotstream-emulator \
+        --exclude slotstream-kernel-cases --no-verify --allow-dirty \
         --offline --target-dir "$scratch/packed" 2>&1 |
         grep -v -e '^warning: ignoring test' -e '^warning: manifest has no documentation' \
             -e '^ *|$' -e '= note: see https://doc.rust-lang.org/cargo/reference/manifest'

@@ -9,7 +9,7 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// A token of [`Engine::eos_tokens`] was generated.
+    /// A token of [`Engine::eos_tokens`](crate::Engine::eos_tokens) was generated.
     Eos(u32),
     /// A stop string appeared.
     Stop(String),
