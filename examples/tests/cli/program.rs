@@ -115,16 +115,18 @@ fn one_process_has_the_lock_of_a_model() {
     let mut chat =
         chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(chat.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // Kept open: a chat that nobody reads ends.
+    let mut shown = BufReader::new(chat.stdout.take().unwrap());
+    shown.read_line(&mut line).unwrap();
     assert!(line.contains("/reset"), "its engine is there: {line}");
     let generate = |flags: &[&str]| {
         let flags = [&["--quiet", "--max-tokens", "2"], flags].concat();
         command("generate").args(flags).output().unwrap()
     };
     let refused = generate(&["--lock", "refuse"]);
-    let shown = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{shown}");
-    assert!(shown.contains(&format!("process {} has this model loaded", chat.id())), "{shown}");
+    let told = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    assert!(told.contains(&format!("process {} has this model loaded", chat.id())), "{told}");
     // With a size of its own it goes on, and says so.
     let warned = generate(&["--slots", "100"]);
     assert_eq!(warned.status.code(), Some(0), "{}", text(&warned.stderr));
@@ -133,6 +135,7 @@ fn one_process_has_the_lock_of_a_model() {
     let silent = generate(&["--lock", "off"]);
     assert_eq!((silent.status.code(), text(&silent.stderr).as_str()), (Some(0), ""));
     chat.kill().unwrap();
+    drop(shown);
     chat.wait().unwrap();
     let alone = generate(&["--lock", "refuse"]);
     assert_eq!(alone.status.code(), Some(0), "{}", text(&alone.stderr));
