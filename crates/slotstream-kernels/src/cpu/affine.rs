@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::lanes::{LANES, Lanes};
-use super::tile::{AHEAD, Rows};
+use super::tile::{Rows, ahead};
 use crate::AffineMatrix;
 
 /// Bytes of a block of sixteen words.
@@ -258,7 +258,7 @@ impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
         all
     }
 
-    /// Block `block` of `N` rows, or a copy of it near the `END`; asks for the weights [`AHEAD`].
+    /// Block `block` of `N` rows, or a copy of it near the `END`; asks for the weights [`ahead`].
     ///
     /// # Safety
     /// Those of [`Rows::add`]; `block` is a block of the rows.
@@ -275,7 +275,9 @@ impl<'a, W: Words, const GROUP: usize> Affine<'a, W, GROUP> {
             // SAFETY: the caller's promise: the block is within the weights, or its start is.
             unsafe {
                 here[n] = w.add(at);
-                V::prefetch(w.wrapping_add(AHEAD + (block * N + n) * BLOCK_BYTES));
+                V::prefetch(
+                    w.wrapping_add(ahead(N * self.row_bytes) + (block * N + n) * BLOCK_BYTES),
+                );
             }
             if END {
                 copy[n] = start_of(&self.weight[row * self.row_bytes + at..]);

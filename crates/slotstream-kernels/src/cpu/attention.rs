@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::tile::Out;
-use super::vector::{LANES, Task, exp, multiply_add, sigmoid, tree};
+use super::dispatch::LanesTask;
+use super::lanes::{LANES, Lanes};
+use super::matmul::IDENTITY;
+use super::tile::{self, Job, Out, Rows};
+use super::vector::{exp, sigmoid, tree};
 use super::{Cpu, kept};
 use crate::{AttentionArgs, Paged};
 
@@ -15,10 +18,11 @@ const GROUP: usize = 4;
 /// from memory. A few hundred tokens are not worth the waking of a thread on a busy machine.
 const CHEAP: usize = 4;
 
-/// Columns of a value whose sums are held in registers together, for each head of a group.
-const COLUMNS: usize = 2 * LANES;
+/// How far ahead keys are asked for, in rows.
+const AHEAD: usize = 32;
 
-/// Values that are walked through before the next columns of them.
+/// Values that are walked through before the next columns of them; those after them are asked for
+/// meanwhile.
 const NEAR: usize = 32;
 
 thread_local! {
@@ -40,29 +44,26 @@ struct Heads<'a, 'b> {
     out: &'a mut [f32],
 }
 
-impl Task for Heads<'_, '_> {
+impl LanesTask for Heads<'_, '_> {
     #[inline(always)]
-    fn run(self) {
+    unsafe fn run<V: Lanes>(self) {
         let Self { args, row, heads, spans, tokens, weights, out } = self;
         let dim = args.head_dim;
         let start = heads.start * args.kv_heads / args.heads * dim;
         let queries = &args.queries[(row * args.heads + heads.start) * dim..][..out.len()];
-        let together = if heads.len() == GROUP { GROUP } else { 1 };
-        let parts = weights.chunks_exact_mut(together * tokens);
-        let parts = parts.zip(queries.chunks_exact(together * dim));
-        for ((weights, queries), out) in parts.zip(out.chunks_exact_mut(together * dim)) {
-            if together == GROUP {
-                scores::<GROUP>(&args.keys, spans, start, queries, tokens, weights);
-            } else {
-                scores::<1>(&args.keys, spans, start, queries, tokens, weights);
-            }
+        // SAFETY: the caller's promise.
+        unsafe {
+            scores::<V>(&args.keys, spans, start, queries, dim, tokens, weights);
             for weights in weights.chunks_exact_mut(tokens) {
                 softmax(weights, (dim as f32).sqrt().recip());
             }
-            if together == GROUP {
-                sum_values::<GROUP>(&args.values, spans, start, tokens, weights, out);
+            if heads.len() == GROUP {
+                sum_values::<V, GROUP>(&args.values, spans, start, tokens, weights, out);
             } else {
-                sum_values::<1>(&args.values, spans, start, tokens, weights, out);
+                let heads = weights.chunks_exact(tokens).zip(out.chunks_exact_mut(dim));
+                for (weights, out) in heads {
+                    sum_values::<V, 1>(&args.values, spans, start, tokens, weights, out);
+                }
             }
         }
         for (head, out) in heads.zip(out.chunks_exact_mut(dim)) {
@@ -74,43 +75,96 @@ impl Task for Heads<'_, '_> {
     }
 }
 
-/// `q . k` of `N` queries with every key.
+/// `q . k` of the queries, `dim` wide each, with every key.
+///
+/// # Safety
+/// Those of [`LanesTask::run`].
 #[inline(always)]
-fn scores<const N: usize>(
+unsafe fn scores<V: Lanes>(
     keys: &Paged<'_>,
     spans: &[Range<usize>],
     start: usize,
     queries: &[f32],
+    dim: usize,
     tokens: usize,
     weights: &mut [f32],
 ) {
-    let dim = queries.len() / N;
-    let queries: [&[f32]; N] = std::array::from_fn(|n| &queries[n * dim..(n + 1) * dim]);
+    let heads = &IDENTITY[..queries.len() / dim];
     let mut number = 0;
     for span in spans {
-        for key in rows(keys, span).chunks_exact(keys.width) {
-            let key = &key[start..start + dim];
-            for (n, query) in queries.iter().enumerate() {
-                weights[n * tokens + number] = product(query, key);
-            }
-            number += 1;
-        }
+        let keys = Keys { rows: rows(keys, span), width: keys.width, start, dim };
+        let out = Out::new(&mut weights[number..]);
+        let job = Job {
+            x: queries,
+            width: dim,
+            sums: &[],
+            groups: 0,
+            from: heads,
+            to: heads,
+            out,
+            stride: tokens,
+        };
+        // SAFETY: the caller's promise; the rows are those of the span, and the job's queries are
+        // as wide as they are. `weights` is borrowed exclusively.
+        unsafe { tile::rows::<V, _>(&keys, &job, 0..span.len()) };
+        number += span.len();
     }
 }
 
-/// `q . k`: sixteen running sums, one for each `i % 16`.
-#[inline(always)]
-fn product(query: &[f32], key: &[f32]) -> f32 {
-    let mut sums = [0.0_f32; LANES];
-    let ((whole_query, rest_query), (whole_key, rest_key)) =
-        (query.as_chunks::<LANES>(), key.as_chunks::<LANES>());
-    for (query, key) in whole_query.iter().zip(whole_key) {
-        multiply_add(&mut sums, query, key);
+/// Rows of f32, `width` apart, of which `dim` columns from `start` on count. A product has sixteen
+/// running sums, one for each `i % 16`.
+struct Keys<'a> {
+    rows: &'a [f32],
+    width: usize,
+    start: usize,
+    dim: usize,
+}
+
+impl<V: Lanes> Rows<V> for Keys<'_> {
+    /// What is beyond the columns may be infinite, so this is for whole sixteens.
+    fn readable(&self) -> usize {
+        if self.dim.is_multiple_of(LANES) { self.rows.len() / self.width } else { 0 }
     }
-    for ((sum, query), key) in sums.iter_mut().zip(rest_query).zip(rest_key) {
-        *sum = query.mul_add(*key, *sum);
+
+    #[inline(always)]
+    unsafe fn add<const N: usize, const T: usize, const END: bool>(
+        &self,
+        row: usize,
+        x: [*const f32; T],
+        _sums: [*const f32; T],
+        acc: &mut [[V::All; T]; N],
+    ) {
+        let Self { rows, width, start, dim } = *self;
+        let key: [&[f32]; N] = std::array::from_fn(|n| &rows[(row + n) * width + start..][..dim]);
+        for at in (0..dim).step_by(LANES) {
+            let mut padded = [[0.0_f32; LANES]; 2];
+            // SAFETY: the caller's promise: `dim` values at each of `x`; up to the end of a row
+            // there are whole sixteens, or copies of what there is.
+            unsafe {
+                let (mut key, mut x) = (key.map(|key| key[at..].as_ptr()), x.map(|x| x.add(at)));
+                if END {
+                    let len = LANES.min(dim - at);
+                    for (padded, from) in padded.iter_mut().zip([&mut key[0], &mut x[0]]) {
+                        std::ptr::copy_nonoverlapping(*from, padded.as_mut_ptr(), len);
+                        *from = padded.as_ptr();
+                    }
+                }
+                for n in 0..N {
+                    V::prefetch(key[n].wrapping_add(AHEAD * width).cast());
+                }
+                for part in 0..V::PARTS {
+                    let lane = part * V::WIDTH;
+                    for n in 0..N {
+                        let key = V::load(key[n].add(lane));
+                        for t in 0..T {
+                            let acc = &mut acc[n][t].as_mut()[part];
+                            *acc = key.fma(V::load(x[t].add(lane)), *acc);
+                        }
+                    }
+                }
+            }
+        }
     }
-    tree(sums)
 }
 
 /// The rows of `span`, which lie in one page.
@@ -156,8 +210,11 @@ fn softmax(weights: &mut [f32], scale: f32) {
 }
 
 /// `out = sum over tokens of weight * value` of `N` heads, oldest first, by fused multiply-adds.
+///
+/// # Safety
+/// Those of [`LanesTask::run`].
 #[inline(always)]
-fn sum_values<const N: usize>(
+unsafe fn sum_values<V: Lanes, const N: usize>(
     values: &Paged<'_>,
     spans: &[Range<usize>],
     start: usize,
@@ -175,22 +232,39 @@ fn sum_values<const N: usize>(
             let weights: [&[f32]; N] =
                 std::array::from_fn(|n| &weights[n * tokens + number..][..count]);
             let mut at = 0;
-            while at + COLUMNS <= dim {
-                add_columns::<N, COLUMNS>(some, values.width, start + at, weights, at, out);
-                at += COLUMNS;
+            // SAFETY: the caller's promise.
+            unsafe {
+                // Two at once where there are registers for the sums of both.
+                while V::REGISTERS > 16 && at + 2 * LANES <= dim {
+                    add_columns::<V, N, 2>(some, values.width, start + at, weights, at, out);
+                    at += 2 * LANES;
+                }
+                while at + LANES <= dim {
+                    add_columns::<V, N, 1>(some, values.width, start + at, weights, at, out);
+                    at += LANES;
+                }
             }
-            while at < dim {
-                add_columns::<N, 1>(some, values.width, start + at, weights, at, out);
-                at += 1;
+            for (n, weights) in weights.into_iter().enumerate() {
+                for column in at..dim {
+                    let sum = &mut out[n * dim + column];
+                    for (value, weight) in
+                        some[start + column..].iter().step_by(values.width).zip(weights)
+                    {
+                        *sum = weight.mul_add(*value, *sum);
+                    }
+                }
             }
             number += count;
         }
     }
 }
 
-/// `C` columns of the values from `from` on, to those of each head from `at` on.
+/// `C` times sixteen columns of the values from `from` on, to those of each head from `at` on.
+///
+/// # Safety
+/// Those of [`Lanes`].
 #[inline(always)]
-fn add_columns<const N: usize, const C: usize>(
+unsafe fn add_columns<V: Lanes, const N: usize, const C: usize>(
     values: &[f32],
     width: usize,
     from: usize,
@@ -199,21 +273,38 @@ fn add_columns<const N: usize, const C: usize>(
     out: &mut [f32],
 ) {
     let dim = out.len() / N;
-    let mut sums = [[0.0_f32; C]; N];
-    for (n, sums) in sums.iter_mut().enumerate() {
-        sums.copy_from_slice(&out[n * dim + at..][..C]);
-    }
-    for (i, value) in values.chunks_exact(width).enumerate() {
-        if let Some(value) = value[from..].first_chunk::<C>() {
-            for (sums, weights) in sums.iter_mut().zip(weights) {
-                for (sum, value) in sums.iter_mut().zip(value) {
-                    *sum = weights[i].mul_add(*value, *sum);
+    // SAFETY: the caller's promise; a slice vouches for each sixteen of columns.
+    unsafe {
+        let mut sums = [[V::zeros(); C]; N];
+        for n in 0..N {
+            for c in 0..C {
+                let out = out[n * dim + at + c * LANES..][..LANES].as_ptr();
+                for part in 0..V::PARTS {
+                    sums[n][c].as_mut()[part] = V::load(out.add(part * V::WIDTH));
                 }
             }
         }
-    }
-    for (n, sums) in sums.iter().enumerate() {
-        out[n * dim + at..][..C].copy_from_slice(sums);
+        for (i, value) in values.chunks_exact(width).enumerate() {
+            let value = value[from..][..C * LANES].as_ptr();
+            for c in 0..C {
+                V::prefetch(value.wrapping_add(NEAR * width + c * LANES).cast());
+                for part in 0..V::PARTS {
+                    let value = V::load(value.add(c * LANES + part * V::WIDTH));
+                    for n in 0..N {
+                        let sum = &mut sums[n][c].as_mut()[part];
+                        *sum = V::spread(&raw const weights[n][i], part, LANES).fma(value, *sum);
+                    }
+                }
+            }
+        }
+        for n in 0..N {
+            for c in 0..C {
+                let out = out[n * dim + at + c * LANES..][..LANES].as_mut_ptr();
+                for part in 0..V::PARTS {
+                    sums[n][c].as_ref()[part].store(out.add(part * V::WIDTH));
+                }
+            }
+        }
     }
 }
 
@@ -265,7 +356,10 @@ impl Cpu {
             kept(&WEIGHTS, |weights| {
                 weights.resize(weights.len().max(heads.len() * tokens), 0.0);
                 let weights = &mut weights[..heads.len() * tokens];
-                self.run(Heads { args, row, heads, spans, tokens, weights, out });
+                // SAFETY: `new` checked the instruction set.
+                unsafe {
+                    self.isa.run_lanes(Heads { args, row, heads, spans, tokens, weights, out })
+                };
             });
         });
     }

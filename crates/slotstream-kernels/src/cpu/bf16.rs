@@ -2,7 +2,7 @@
 
 use super::affine::start_of;
 use super::lanes::{LANES, Lanes};
-use super::tile::{AHEAD, Rows};
+use super::tile::{Rows, ahead};
 use crate::Bf16Matrix;
 
 /// Bytes of a block of sixteen words.
@@ -65,7 +65,7 @@ impl<V: Lanes> Rows<V> for Bf16<'_> {
             unsafe {
                 for n in 0..N {
                     here[n] = w.add(n * row_bytes + at);
-                    V::prefetch(w.wrapping_add(AHEAD + at * N + n * BLOCK_BYTES));
+                    V::prefetch(w.wrapping_add(ahead(N * row_bytes) + at * N + n * BLOCK_BYTES));
                     if END {
                         padded[n] = start_of(&self.0.row(row + n)[at..]);
                         here[n] = padded[n].as_ptr();

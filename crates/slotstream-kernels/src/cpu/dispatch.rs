@@ -82,50 +82,72 @@ impl Weights<'_> {
                     dots_avx2(w, *digits, job, rows);
                 }
                 #[cfg(target_arch = "x86_64")]
-                (InstructionSet::Avx2, _) => run_avx2(self, job, rows),
-                #[cfg(target_arch = "x86_64")]
                 (InstructionSet::Avx512, Self::Nibbles { w, digits, dots: true }) => {
                     dots_avx512(w, *digits, job, rows);
                 }
-                #[cfg(target_arch = "x86_64")]
-                (InstructionSet::Avx512, _) => run_avx512(self, job, rows),
                 #[cfg(target_arch = "aarch64")]
                 (InstructionSet::Neon, Self::Nibbles { w, digits, dots: true }) => {
                     dots_neon(w, *digits, job, rows);
                 }
+                _ => isa.run_lanes(Products { w: self, job, rows }),
+            }
+        }
+    }
+}
+
+/// A piece of work that is written for any [`Lanes`].
+pub(super) trait LanesTask {
+    /// # Safety
+    /// Those of [`Lanes`]; must be inlined into a function that has the features of `V`.
+    unsafe fn run<V: Lanes>(self);
+}
+
+impl InstructionSet {
+    /// Runs `task` with the lanes of this set.
+    ///
+    /// # Safety
+    /// The machine has the set.
+    pub(super) unsafe fn run_lanes<T: LanesTask>(self, task: T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2 => lanes_avx2(task),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512 => lanes_avx512(task),
                 #[cfg(target_arch = "aarch64")]
-                (InstructionSet::Neon, _) => run_neon(self, job, rows),
-                _ => run_with::<Scalar>(self, job, rows),
+                Self::Neon => lanes_neon(task),
+                _ => task.run::<Scalar>(),
             }
         }
     }
 }
 
 /// # Safety
-/// Those of [`Weights::run`].
+/// The machine has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn run_avx2(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn lanes_avx2<T: LanesTask>(task: T) {
     // SAFETY: the caller's promise; AVX2 and FMA are enabled here.
-    unsafe { run_with::<Avx2>(w, job, rows) };
+    unsafe { task.run::<Avx2>() };
 }
 
 /// # Safety
-/// Those of [`Weights::run`].
+/// The machine has AVX-512 F, BW and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl")]
-unsafe fn run_avx512(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn lanes_avx512<T: LanesTask>(task: T) {
     // SAFETY: the caller's promise; AVX-512 is enabled here.
-    unsafe { run_with::<Avx512>(w, job, rows) };
+    unsafe { task.run::<Avx512>() };
 }
 
 /// # Safety
-/// Those of [`Weights::run`].
+/// The machine has NEON.
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-unsafe fn run_neon(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn lanes_neon<T: LanesTask>(task: T) {
     // SAFETY: the caller's promise; NEON is enabled here.
-    unsafe { run_with::<Neon>(w, job, rows) };
+    unsafe { task.run::<Neon>() };
 }
 
 /// # Safety
@@ -164,7 +186,7 @@ unsafe fn dots_neon(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Ra
 }
 
 /// # Safety
-/// As for [`run_with`]; with `DOT` the machine has dot products of bytes.
+/// As for [`affine`]; with `DOT` the machine has dot products of bytes.
 #[inline(always)]
 unsafe fn nibbles<V: Lanes, const DOT: bool>(
     w: &AffineMatrix<'_>,
@@ -182,7 +204,7 @@ unsafe fn nibbles<V: Lanes, const DOT: bool>(
 }
 
 /// # Safety
-/// As for [`run_with`].
+/// Those of [`Weights::run`]; must be inlined into a function that has the features of `V`.
 #[inline(always)]
 unsafe fn affine<V: Lanes, W: Words>(w: &AffineMatrix<'_>, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; the constants are those of the matrix.
@@ -195,16 +217,24 @@ unsafe fn affine<V: Lanes, W: Words>(w: &AffineMatrix<'_>, job: &Job<'_>, rows: 
     }
 }
 
-/// # Safety
-/// Those of [`Weights::run`]; must be inlined into a function that has the features of `V`.
-#[inline(always)]
-unsafe fn run_with<V: Lanes>(w: &Weights<'_>, job: &Job<'_>, rows: Range<usize>) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match w {
-            Weights::Nibbles { w, digits, .. } => nibbles::<V, false>(w, *digits, job, rows),
-            Weights::Bytes(w) => affine::<V, Bytes>(w, job, rows),
-            Weights::Bf16(w) => tile::rows::<V, _>(&Bf16(w), job, rows),
+/// Rows of weights times all rows of the job, without dot products of bytes.
+struct Products<'a, 'b> {
+    w: &'a Weights<'b>,
+    job: &'a Job<'b>,
+    rows: Range<usize>,
+}
+
+impl LanesTask for Products<'_, '_> {
+    #[inline(always)]
+    unsafe fn run<V: Lanes>(self) {
+        let Self { w, job, rows } = self;
+        // SAFETY: that of `Weights::run`, which alone makes these.
+        unsafe {
+            match w {
+                Weights::Nibbles { w, digits, .. } => nibbles::<V, false>(w, *digits, job, rows),
+                Weights::Bytes(w) => affine::<V, Bytes>(w, job, rows),
+                Weights::Bf16(w) => tile::rows::<V, _>(&Bf16(w), job, rows),
+            }
         }
     }
 }

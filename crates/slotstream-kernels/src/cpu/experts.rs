@@ -6,6 +6,7 @@ use slotstream_core::RecordLayout;
 
 use super::{
     Cpu,
+    hyper::GateUp,
     matmul::IDENTITY,
     pack::{Buffer, ROWS},
     tile::{Job, Out},
@@ -152,9 +153,7 @@ impl Cpu {
             let span = entry * inner + rows.start..entry * inner + rows.end;
             // SAFETY: these are the elements that this task alone has just written.
             let (gate, up) = unsafe { (outs[0].slice(span.clone()), outs[1].slice(span)) };
-            for (gate, up) in gate.iter_mut().zip(up) {
-                *gate = reference::silu(*gate) * *up;
-            }
+            self.run(GateUp { gate, up });
         }
     }
 

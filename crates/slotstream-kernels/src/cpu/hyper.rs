@@ -88,9 +88,9 @@ impl Task for Inject<'_> {
 }
 
 /// `gate <- silu(gate) * up`.
-struct GateUp<'a> {
-    gate: &'a mut [f32],
-    up: &'a [f32],
+pub(super) struct GateUp<'a> {
+    pub(super) gate: &'a mut [f32],
+    pub(super) up: &'a [f32],
 }
 
 impl Task for GateUp<'_> {

@@ -6,6 +6,7 @@ use super::{
     InstructionSet,
     fixed::{self, Quantize},
     lanes::LANES,
+    vector::Task,
 };
 
 /// Rows of `x` that are packed at a time; what bounds the scratch of a call.
@@ -105,25 +106,35 @@ impl Packing {
                 isa.run(Quantize::<3> { x, size, scales, blocks, sums });
             },
             Self::Bytes(size) => {
-                transpose::<4>(x, [0, 8, 16, 0], blocks);
+                // SAFETY: the caller's promise.
+                unsafe { isa.run(Transpose { x, shift: [0, 8, 16, 0], out: blocks }) };
                 group_sums(x, size, sums);
             }
-            Self::Bf16 => transpose::<2>(x, [0, 0], blocks),
+            // SAFETY: the caller's promise.
+            Self::Bf16 => unsafe { isa.run(Transpose { x, shift: [0, 0], out: blocks }) },
         }
     }
 }
 
 /// Value `j` of each word, times `2^-shift[j]`, for sixteen words at a time.
-fn transpose<const VALUES: usize>(x: &[f32], shift: [i32; VALUES], out: &mut [f32]) {
-    let factor = shift.map(|shift| 2.0_f32.powi(-shift));
-    let blocks = x.chunks(LANES * VALUES).zip(out.chunks_exact_mut(LANES * VALUES));
-    for (x, out) in blocks {
-        if x.len() < out.len() {
-            out.fill(0.0);
-        }
-        for (lane, word) in x.chunks(VALUES).enumerate() {
-            for (j, value) in word.iter().enumerate() {
-                out[j * LANES + lane] = value * factor[j];
+struct Transpose<'a, const VALUES: usize> {
+    x: &'a [f32],
+    shift: [i32; VALUES],
+    out: &'a mut [f32],
+}
+
+impl<const VALUES: usize> Task for Transpose<'_, VALUES> {
+    #[inline(always)]
+    fn run(self) {
+        let factor = self.shift.map(|shift| 2.0_f32.powi(-shift));
+        let blocks = self.x.chunks(LANES * VALUES);
+        for (x, out) in blocks.zip(self.out.chunks_exact_mut(LANES * VALUES)) {
+            let mut padded = [[0.0; VALUES]; LANES];
+            padded.as_flattened_mut()[..x.len()].copy_from_slice(x);
+            for (j, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                for lane in 0..LANES {
+                    out[lane] = padded[lane][j] * factor[j];
+                }
             }
         }
     }

@@ -21,10 +21,13 @@ use super::lanes::Lanes;
 /// Weight rows that share a look at rows of `x`.
 const GROUP: usize = 16;
 
-/// How far ahead weights are asked for, in bytes. The rows that are worked on together lie one
-/// after the other and so do those after them, and the lines are asked for in that order: that is
-/// what the machine's own prefetchers follow.
-pub(super) const AHEAD: usize = 8192;
+/// How far ahead weights are asked for, in bytes, where rows of so many bytes are worked on
+/// together. They lie one after the other and so do those after them, and the lines are asked for
+/// in that order: that is what the machine's own prefetchers follow. Those rows are read side by
+/// side, so nothing less than all of them is early enough for the last one.
+pub(super) const fn ahead(together: usize) -> usize {
+    if together > 8192 { together } else { 8192 }
+}
 
 /// Where to find the rows of `x` and where the results go.
 #[derive(Clone, Copy)]
@@ -81,7 +84,7 @@ pub(super) trait Rows<V: Lanes> {
     /// How many rows can be read in whole blocks, up to the end of the last block.
     fn readable(&self) -> usize;
 
-    /// Adds `N` rows times `T` rows of `x`, and asks for the weights [`AHEAD`] of them. Near the
+    /// Adds `N` rows times `T` rows of `x`, and asks for the weights [`ahead`] of them. Near the
     /// `END`, where a row is not among the [`readable`](Self::readable), blocks are copied before
     /// they are read.
     ///

@@ -62,14 +62,6 @@ unsafe fn neon<T: Task>(task: T) {
 /// Running sums of an f32 reduction.
 pub(super) const LANES: usize = 16;
 
-/// `c + a * b`, rounded once, lane by lane.
-#[inline(always)]
-pub(super) fn multiply_add(sums: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]) {
-    for i in 0..LANES {
-        sums[i] = a[i].mul_add(b[i], sums[i]);
-    }
-}
-
 /// Lane `i` and `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
 #[inline(always)]
 pub(super) fn tree(mut sums: [f32; LANES]) -> f32 {

@@ -1,8 +1,9 @@
 //! The SIMD kernels: right, and the same bits however the work is cut.
 
-use slotstream_core::{AffineFormat, ErrorKind, ExpertShape, RecordLayout};
+use slotstream_core::{AffineFormat, ErrorKind, ExpertShape, Matrix, RecordLayout, f32_to_bf16};
 use slotstream_kernels::{
-    AffineMatrix, Cpu, CpuError, ExpertRows, InstructionSet, Kernels, Reference, reference,
+    AffineMatrix, Bf16Matrix, Cpu, CpuError, ExpertRows, InstructionSet, Kernels, MlpWeights,
+    Reference,
 };
 
 use crate::data::{Affine, Bf16, Random, bits, cpus, formats, product};
@@ -189,6 +190,29 @@ pub(crate) fn routes(experts: usize, m: usize, top_k: usize) -> Vec<(Vec<u32>, V
     lists
 }
 
+/// Each row of each expert as a shared expert, whose gate is 1.
+fn one_by_one(
+    set: &dyn Kernels,
+    layout: &RecordLayout,
+    x: &[f32],
+    experts: &[ExpertRows<'_>],
+    out: &mut [f32],
+) {
+    let hidden = layout.shape().hidden();
+    for expert in experts {
+        let [gate, up, down] = [Matrix::Gate, Matrix::Up, Matrix::Down]
+            .map(|matrix| AffineMatrix::of_record(layout, expert.record, matrix));
+        for (row, place) in expert.rows.iter().zip(expert.places) {
+            let x = &x[*row as usize * hidden..][..hidden];
+            let large: Vec<u8> =
+                x.iter().flat_map(|x| f32_to_bf16(x.signum() * 1e4).to_le_bytes()).collect();
+            let open = Bf16Matrix::new(1, hidden, &large).unwrap();
+            let out = &mut out[*place as usize * hidden..][..hidden];
+            set.shared_expert(x, &MlpWeights { gate, up, down }, &open, out);
+        }
+    }
+}
+
 #[test]
 fn experts_give_the_bits_of_their_products() {
     for (hidden, inner, format) in
@@ -211,7 +235,7 @@ fn experts_give_the_bits_of_their_products() {
                 if own {
                     set.expert_mlp(&layout, &x, &experts, &mut out);
                 } else {
-                    reference::expert_mlp(set, &layout, &x, &experts, &mut out);
+                    one_by_one(set, &layout, &x, &experts, &mut out);
                 }
                 assert!(out[2 * m * hidden..].iter().all(|v| *v == 7.0));
                 out

@@ -10,7 +10,7 @@ use slotstream::session_file::{SessionFileError, verify};
 /// Words of the format.
 pub(crate) const WORDS: &[&[u8]] = &[
     b"\x89SLSE\r\n\x1a\x01\x00\x00\x00",
-    b"exact cpu 1",
+    b"exact cpu 2",
     b"\x00\x00\x80\x3f",
     b"\x00\x00\xc0\x7f",
     b"\x08\x00\x00\x00\x00\x00\x00\x00",

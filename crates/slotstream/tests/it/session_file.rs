@@ -241,7 +241,7 @@ impl Copied {
 fn every_flipped_bit_of_the_header_and_some_of_each_section_are_found() {
     let (engine, _folder, path) = small();
     let whole = fs::read(&path).expect("is there");
-    let header = 276 + "exact cpu 1".len();
+    let header = 276 + "exact cpu 2".len();
     // All of the header, each byte of tokens and logits' beginning, and then every 97th byte; the
     // last bytes are a checksum's.
     let tail = whole.len() - 5..whole.len();
@@ -358,7 +358,7 @@ fn fields_that_cannot_be_are_named_whatever_the_checksum_says() {
     }
     // A token that the model does not know, with a lawful checksum.
     let mut bytes = whole.clone();
-    let at = 276 + "exact cpu 1".len();
+    let at = 276 + "exact cpu 2".len();
     bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
     let sum = crc32([&1_u32.to_le_bytes()[..], &bytes[at..at + 4 * 19]]);
     bytes[at + 4 * 19..][..4].copy_from_slice(&sum.to_le_bytes());
