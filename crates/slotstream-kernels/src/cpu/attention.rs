@@ -149,8 +149,8 @@ impl<V: Lanes> Rows<V> for Keys<'_> {
                         *from = padded.as_ptr();
                     }
                 }
-                for n in 0..N {
-                    V::prefetch(key[n].wrapping_add(AHEAD * width).cast());
+                for key in key {
+                    V::prefetch(key.wrapping_add(AHEAD * width).cast());
                 }
                 for part in 0..V::PARTS {
                     let lane = part * V::WIDTH;
@@ -275,33 +275,33 @@ unsafe fn add_columns<V: Lanes, const N: usize, const C: usize>(
     let dim = out.len() / N;
     // SAFETY: the caller's promise; a slice vouches for each sixteen of columns.
     unsafe {
-        let mut sums = [[V::zeros(); C]; N];
-        for n in 0..N {
-            for c in 0..C {
+        let mut sums = [[V::zeros(); N]; C];
+        for (c, sums) in sums.iter_mut().enumerate() {
+            for (n, sums) in sums.iter_mut().enumerate() {
                 let out = out[n * dim + at + c * LANES..][..LANES].as_ptr();
                 for part in 0..V::PARTS {
-                    sums[n][c].as_mut()[part] = V::load(out.add(part * V::WIDTH));
+                    sums.as_mut()[part] = V::load(out.add(part * V::WIDTH));
                 }
             }
         }
         for (i, value) in values.chunks_exact(width).enumerate() {
             let value = value[from..][..C * LANES].as_ptr();
-            for c in 0..C {
+            for (c, sums) in sums.iter_mut().enumerate() {
                 V::prefetch(value.wrapping_add(NEAR * width + c * LANES).cast());
                 for part in 0..V::PARTS {
                     let value = V::load(value.add(c * LANES + part * V::WIDTH));
-                    for n in 0..N {
-                        let sum = &mut sums[n][c].as_mut()[part];
-                        *sum = V::spread(&raw const weights[n][i], part, LANES).fma(value, *sum);
+                    for (sums, weights) in sums.iter_mut().zip(weights) {
+                        let sum = &mut sums.as_mut()[part];
+                        *sum = V::spread(&raw const weights[i], part, LANES).fma(value, *sum);
                     }
                 }
             }
         }
-        for n in 0..N {
-            for c in 0..C {
+        for (c, sums) in sums.iter().enumerate() {
+            for (n, sums) in sums.iter().enumerate() {
                 let out = out[n * dim + at + c * LANES..][..LANES].as_mut_ptr();
                 for part in 0..V::PARTS {
-                    sums[n][c].as_ref()[part].store(out.add(part * V::WIDTH));
+                    sums.as_ref()[part].store(out.add(part * V::WIDTH));
                 }
             }
         }
@@ -358,7 +358,7 @@ impl Cpu {
                 let weights = &mut weights[..heads.len() * tokens];
                 // SAFETY: `new` checked the instruction set.
                 unsafe {
-                    self.isa.run_lanes(Heads { args, row, heads, spans, tokens, weights, out })
+                    self.isa.run_lanes(Heads { args, row, heads, spans, tokens, weights, out });
                 };
             });
         });

@@ -206,7 +206,7 @@ fn one_by_one(
             let x = &x[*row as usize * hidden..][..hidden];
             let large: Vec<u8> =
                 x.iter().flat_map(|x| f32_to_bf16(x.signum() * 1e4).to_le_bytes()).collect();
-            let open = Bf16Matrix::new(1, hidden, &large).unwrap();
+            let open = Bf16Matrix::new(1, hidden, &large).expect("one row");
             let out = &mut out[*place as usize * hidden..][..hidden];
             set.shared_expert(x, &MlpWeights { gate, up, down }, &open, out);
         }
