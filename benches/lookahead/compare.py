@@ -36,7 +36,7 @@ def forecasters(scratch):
     # Surer, and so fewer.
     found["boundary-1, threshold 0.07"] = "boundary-1:threshold=0.07"
     found["attention-tap, threshold 0.1"] = "attention-tap:threshold=0.1"
-    found["mixture, threshold 0.6"] = "mixture:threshold=0.6"
+    found["mixture, threshold 0.65"] = "mixture:threshold=0.65"
     return {"none": "none", **found, "oracle": f"oracle:{scratch}/TRACE"}
 
 

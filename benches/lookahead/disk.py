@@ -21,7 +21,7 @@ FORECASTERS = {
     "co-occurrence": "co-occurrence",
     "mixture": "mixture",
     "boundary-1, threshold 0.07": "boundary-1:threshold=0.07",
-    "mixture, threshold 0.6": "mixture:threshold=0.6",
+    "mixture, threshold 0.65": "mixture:threshold=0.65",
     "oracle": "oracle:TRACE",
 }
 
