@@ -10,7 +10,8 @@
 # llama.cpp is the one in llama-cpp-python 0.3.36, the sources that PyPI has, built for this
 # processor; decode.cpp and products.cpp drive it.
 #
-# Needs Linux, Rust, a C++ compiler, Python 3 with venv and, for `models`, 24 GB of memory, 40 GB of disk
+# Needs Linux, Rust, a C++ compiler (CC and CXX name others than cc and c++: with GCC 12 its products of
+# several rows end with SIGILL where there is AMX, with clang 19 they do not), Python 3 with venv and, for `models`, 24 GB of memory, 40 GB of disk
 # below SCRATCH (default: target/llama), and for the cgroup and for another read-ahead: root, as a
 # rule. Without, those cases are left out. The read-ahead of SCRATCH's disk is changed while one case
 # runs. What is below SCRATCH stays for the next time.
@@ -22,7 +23,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../comparison.sh"
 part=${1:-}
 [[ $part == products || $part == models ]] || fail "the first word is '$part', neither products nor models"
 begin "${2:-3}" "${3:-}" "${4:-}" target/llama
-command -v c++ >/dev/null || fail 'c++ is missing'
+cxx=${CXX:-c++}
+command -v "$cxx" >/dev/null || fail "$cxx is missing"
 mkdir -p "$scratch"
 
 package=llama_cpp_python-0.3.36
@@ -41,7 +43,7 @@ if [[ ! -e $scratch/build/bin/libllama.so ]]; then
     PATH=$scratch/venv/bin:$PATH cmake --build "$scratch/build" --target llama
 fi
 driver() {
-    c++ -std=c++17 -O2 -Wall -Wextra -I "$sources/include" -I "$sources/ggml/include" \
+    "$cxx" -std=c++17 -O2 -Wall -Wextra -I "$sources/include" -I "$sources/ggml/include" \
         "benches/llama/$1.cpp" -L "$scratch/build/bin" -lllama -lggml -lggml-cpu -lggml-base \
         -Wl,-rpath,"$scratch/build/bin" -o "$scratch/$1"
 }
