@@ -92,6 +92,7 @@ def whole(rows, commit, loads, scratch, flags):
             "run": f"{POLICY}, direct, 256 prompt tokens, {TOKENS} generated, a thread a core",
             "flags": flags,
             "load_average": loads,
+            "conditions": os.environ.get("CONDITIONS", "as it was"),
         },
         "rounds": len(loads),
         "median": receipts.each(rows, statistics.median),

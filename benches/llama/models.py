@@ -154,12 +154,14 @@ def whole(rows, commit, loads, folder, ahead):
         "settings": {
             "models": "8 layers of the published shapes, vocabulary 32,768, no n-gram table; "
                       "synthesize --top-tenth 0.1 (affine 4-bit, a container) and random Q4_0",
-            "llama.cpp": "of llama-cpp-python 0.3.36, GGML_NATIVE, OpenMP",
+            "llama.cpp": "of llama-cpp-python 0.3.36, GGML_NATIVE, OpenMP, compiled by "
+                         + os.environ.get("CXX", "c++"),
             "threads": THREADS,
             "resident": RESIDENT,
             "limited": {**LIMITED, "memory_cgroup_bytes": LIMIT},
             "read_ahead_kib": {"found": ahead.found, "usual": USUAL_AHEAD},
             "load_average": loads,
+            "conditions": os.environ.get("CONDITIONS", "as it was"),
         },
         "rounds": len(loads),
         "median": receipts.each(rows, statistics.median),

@@ -54,9 +54,11 @@ def whole(rows, commit, loads):
         "commit": commit,
         "machine": receipts.machine(),
         "settings": {
-            "llama.cpp": "of llama-cpp-python 0.3.36, GGML_NATIVE; Q4_0, weights of 256 MiB",
+            "llama.cpp": "of llama-cpp-python 0.3.36, GGML_NATIVE, compiled by "
+                         f"{os.environ.get('CXX', 'c++')}; Q4_0, weights of 256 MiB",
             "unit": "GB of weights a second with one row, GFLOP/s with several, by the processor's time",
             "load_average": loads,
+            "conditions": os.environ.get("CONDITIONS", "as it was"),
         },
         "rounds": len(loads),
         "median": receipts.each(rows, statistics.median),
