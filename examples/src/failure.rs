@@ -24,6 +24,20 @@ pub enum Failure {
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(slotstream::Error),
+    /// A file of a warm start that this engine cannot begin with.
+    #[cfg(feature = "engine")]
+    #[error(
+        "--warm-start {} cannot be used: name another file, or begin with an empty pool and write this \
+         one anew by --warm-start-or-cold",
+        path.display()
+    )]
+    #[non_exhaustive]
+    WarmStart {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<slotstream::warm::WarmError>,
+    },
     /// A correction that was not trained.
     #[cfg(feature = "engine")]
     #[error(transparent)]
@@ -264,6 +278,8 @@ impl Failure {
         match self {
             #[cfg(feature = "engine")]
             Self::Engine(error) => error.kind(),
+            #[cfg(feature = "engine")]
+            Self::WarmStart { source, .. } => source.kind(),
             #[cfg(feature = "engine")]
             Self::Train(error) => error.kind(),
             #[cfg(feature = "engine")]

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use slotstream::core::{CancelToken, ErrorKind};
-use slotstream::warm::{WarmSet, WarmStarted};
+use slotstream::warm::{WarmError, WarmSet, WarmStarted};
 use slotstream::{Engine, Error};
 
-use crate::{Failure, describe, show_size};
+use crate::failure::ErrorFigure;
+use crate::{Failure, show_size};
 
 /// What the engine begins with.
 #[derive(Args, Clone, Debug)]
@@ -52,8 +53,8 @@ impl WarmArguments {
     /// Begins with the file, if one is named.
     ///
     /// # Errors
-    /// [`Failure::Engine`]: the file's name and what is wrong with it, unless a cold start will do; a read
-    /// that failed; Ctrl-C.
+    /// [`Failure::WarmStart`]: the file's name and what is wrong with it, unless a cold start will do;
+    /// [`Failure::Engine`]: a read that failed; Ctrl-C.
     pub(crate) fn begin(
         &self,
         engine: &Engine,
@@ -61,22 +62,29 @@ impl WarmArguments {
     ) -> Result<Option<Warm>, Failure> {
         let Some(path) = &self.warm_start else { return Ok(None) };
         let set = WarmSet::read(path);
-        let missing = set.as_ref().is_err_and(slotstream::warm::WarmError::is_missing);
+        let missing = set.as_ref().is_err_and(WarmError::is_missing);
         let begun = set.map_err(Error::from).and_then(|set| engine.warm_start(&set, cancel));
         let figures = match begun {
             Ok(begun) => WarmFigures::begun(path, &begun),
             Err(_) if missing => WarmFigures::cold(path, "there was no such file yet".to_owned()),
-            Err(error) => {
-                let foreign =
-                    matches!(error, Error::WarmStart(_)) && error.kind() != ErrorKind::Transient;
-                let failure = Failure::from(error);
-                if !(foreign && self.warm_start_or_cold) {
-                    return Err(failure);
+            Err(Error::WarmStart(error)) if error.kind() != ErrorKind::Transient => {
+                let source = inner(*error);
+                if !self.warm_start_or_cold {
+                    return Err(Failure::WarmStart { path: path.clone(), source });
                 }
-                WarmFigures::cold(path, describe(&failure))
+                WarmFigures::cold(path, ErrorFigure::new(&*source, source.kind()).text())
             }
+            Err(error) => return Err(error.into()),
         };
         Ok(Some(Warm { path: path.clone(), figures }))
+    }
+}
+
+/// What is wrong with a file, without its name.
+fn inner(error: WarmError) -> Box<WarmError> {
+    match error {
+        WarmError::File { source, .. } => source,
+        other => Box::new(other),
     }
 }
 

@@ -58,7 +58,10 @@ pub enum WarmError {
         what: &'static str,
     },
     /// Another version wrote it.
-    #[error("it has version {found} of the format, this program reads {expected}")]
+    #[error(
+        "it has version {found} of the format, this program reads {expected}: begin without it, and write \
+         it anew"
+    )]
     #[non_exhaustive]
     Version {
         /// Its version.
@@ -67,7 +70,10 @@ pub enum WarmError {
         expected: u32,
     },
     /// It was saved by an engine of another model.
-    #[error("it was saved with another model: {found:.16}, this one is {expected:.16}")]
+    #[error(
+        "it was saved with another model: {found:.16}, this one is {expected:.16}; begin without it, and \
+         write one with this model"
+    )]
     #[non_exhaustive]
     OtherModel {
         /// This model.
@@ -76,7 +82,10 @@ pub enum WarmError {
         found: Digest,
     },
     /// The policy does not take the state that is in it.
-    #[error("the policy {policy} does not take the state that is in it")]
+    #[error(
+        "the policy {policy} does not take the state that is in it: begin without it, or with its records \
+         alone (`state: None`)"
+    )]
     #[non_exhaustive]
     PolicyState {
         /// The policy.
@@ -244,8 +253,12 @@ impl Engine {
     pub fn warm_start(&self, set: &WarmSet, cancel: &CancelToken) -> Result<WarmStarted, Error> {
         let begun = std::time::Instant::now();
         let expected = crate::identity::model_identity(self.checkpoint())?;
-        if set.model != expected || set.geometry != self.checkpoint().geometry() {
+        if set.model != expected {
             return Err(WarmError::OtherModel { expected, found: set.model }.into());
+        }
+        if set.geometry != self.checkpoint().geometry() {
+            let what = "its layers, experts and top-k are not those of its model";
+            return Err(WarmError::Damaged { what }.into());
         }
         let mut runtime = self.runtime()?;
         let pool = runtime.experts.pool();

@@ -10,6 +10,7 @@ use slotstream_replay::{ExactReplay, Requests, TraceHeader, TraceReader};
 
 use super::{
     assert_user_error, bundled, comma_separated, fixture, golden_ids, ids, last_object, output,
+    utf8,
 };
 
 fn generated(arguments: &[&str]) -> Value {
@@ -317,7 +318,7 @@ fn recorded(path: &Path) -> TraceHeader {
 #[test]
 fn a_run_begins_with_what_the_one_before_had() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("tiny.warm");
+    let (path, foreign) = (folder.path().join("tiny.warm"), folder.path().join("foreign.warm"));
     let file = path.to_str().expect("UTF-8");
     let flags = ["--json", "--max-tokens", "24", "--slots", "150", "--warm-start", file];
     let plain = generated(&flags[..5]);
@@ -354,6 +355,22 @@ fn a_run_begins_with_what_the_one_before_had() {
     let cold = generated(&[&flags[..], &["--warm-start-or-cold"]].concat());
     assert!(cold["warm_start"]["cold"].as_str().is_some_and(|why| why.contains("checksum")));
     assert_eq!(generated(&flags)["warm_start"]["records"], 150);
+
+    // One of another model: what differs, which file, and what helps.
+    let random = fixture("random/checkpoint");
+    let random = ["--model", utf8(&random), "--prompt-ids", "1,2,3", "--max-tokens", "2", "--json"];
+    generated(&[&random[..], &["--slots", "8", "--warm-start", utf8(&foreign)]].concat());
+    let foreign = ["--json", "--max-tokens", "2", "--warm-start", utf8(&foreign)];
+    for words in [
+        "foreign.warm cannot be used",
+        "it was saved with another model: ",
+        ", this one is ",
+        "--warm-start-or-cold",
+    ] {
+        assert_user_error(run, &foreign, words);
+    }
+    let cold = generated(&[&foreign[..], &["--warm-start-or-cold"]].concat());
+    assert!(cold["warm_start"]["cold"].as_str().is_some_and(|why| why.contains("another model")));
     assert_user_error(run, &["--warm-start", file, "--trace", "t"], "cannot be used with");
     assert_user_error(run, &["--warm-start-or-cold"], "--warm-start <FILE>");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use slotstream::cache::parse_policy;
 use slotstream::checkpoint::container::{ContainerKind, Digest};
-use slotstream::core::{CancelToken, ErrorKind, ExpertKey, RecordReader};
+use slotstream::core::{CancelToken, ErrorKind, ExpertKey, Geometry, RecordReader};
 use slotstream::experts::ExpertsError;
 use slotstream::io::{ReaderKind, open_reader};
 use slotstream::warm::{WarmError, WarmSet, WarmStarted};
@@ -128,6 +128,9 @@ fn what_does_not_fit_is_refused_and_the_engine_stays_cold_and_works() {
     assert!(matches!(&error, Error::WarmStart(e) if matches!(**e, WarmError::OtherModel { .. })));
     assert_eq!(error.kind(), ErrorKind::User);
     assert!(error.to_string().contains("another model: 0707070707070707"), "{error}");
+    assert!(error.to_string().contains("; begin without it, and write one with"), "{error}");
+    let error = refused(&|set| set.geometry = Geometry::new(12, 56, 5).expect("legal"));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let error = refused(&|set| set.state = Some(b"no state".to_vec()));
     assert!(matches!(&error, Error::WarmStart(e) if matches!(**e, WarmError::PolicyState { .. })));
     let random = random_builder().build().expect("builds").warm_set().expect("reads");
