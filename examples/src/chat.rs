@@ -1,7 +1,7 @@
 //! The `chat` example: a conversation, answer by answer.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use clap::Parser;
@@ -13,12 +13,16 @@ use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptio
 use crate::console::parse;
 use crate::figures::{count, percent, rate, seconds, table};
 use crate::outputs::{Kept, OutputFile};
+use crate::prompt::Room;
 use crate::{Console, Ended, EngineArguments, Failure, show_size};
 
 /// What `/help` shows.
 const COMMANDS: &str = "/reset forgets the conversation, /fork remembers where it is, /back returns \
                         there, /save FILE and /load FILE keep it, /stats shows figures, /quit ends; \
                         Ctrl-C stops an answer";
+
+/// Longest line that is read, in bytes.
+const MOST_LINE: usize = 1 << 20;
 
 /// Talks with a model whose experts stay on disk: a line is a message, the answer is written as it
 /// comes.
@@ -82,13 +86,19 @@ pub fn run_with(
     loop {
         console.write("> ")?;
         console.interrupt.ends_now();
-        line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        if read.map_err(|source| Failure::Input { source })? == 0 {
+        let left_out = read_line(input, &mut line).map_err(|source| Failure::Input { source })?;
+        if line.is_empty() {
             console.line("")?;
             return Ok(Ended::Done);
         }
         match std::str::from_utf8(&line) {
+            _ if left_out > 0 => {
+                let len = line.len() + left_out;
+                console.line(&format!(
+                    "(left out: that line has {len} bytes, and {MOST_LINE} are the most that a line may \
+                     have: write a shorter one)"
+                ))?;
+            }
             Ok(line) if line.trim() == "/quit" => return Ok(Ended::Done),
             Ok(line) => chat.hear(line.trim(), console)?,
             Err(error) => {
@@ -102,6 +112,14 @@ pub fn run_with(
     }
 }
 
+/// Reads a line to its end and keeps no more of it than [`MOST_LINE`] bytes; gives how many were not kept.
+/// Nothing is kept at the end of the input.
+fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    line.clear();
+    (&mut *input).take(MOST_LINE as u64).read_until(b'\n', line)?;
+    if line.len() < MOST_LINE || line.ends_with(b"\n") { Ok(0) } else { input.skip_until(b'\n') }
+}
+
 /// A conversation.
 struct Chat<'a> {
     arguments: &'a Arguments,
@@ -110,16 +128,19 @@ struct Chat<'a> {
     turns: Vec<Message>,
     /// Places to return to.
     aside: Vec<(Session, Vec<Message>)>,
-    /// Tokens of the last prompt.
-    prompt: usize,
+    /// Tokens of the last prompt; none where this session has had none.
+    prompt: Option<usize>,
 }
 
 impl<'a> Chat<'a> {
     fn new(engine: &Engine, arguments: &'a Arguments) -> Result<Self, Failure> {
+        let turns = opening(arguments);
+        if !turns.is_empty() {
+            check_system(engine, &turns)?;
+        }
         let session = session(engine, arguments)?;
-        let turns = arguments.system.iter().map(|text| Message::system(&**text)).collect();
         let engine = engine.clone();
-        Ok(Self { arguments, engine, session, turns, aside: Vec::new(), prompt: 0 })
+        Ok(Self { arguments, engine, session, turns, aside: Vec::new(), prompt: None })
     }
 
     /// Does what a line says.
@@ -139,7 +160,8 @@ impl<'a> Chat<'a> {
             "/save" => self.save(path).map(Some),
             "/load" => self.load(path).map(Some),
             command if command.starts_with('/') => {
-                return console.line(&format!("{command} is no command: {COMMANDS}"));
+                let begin: String = command.chars().take(40).collect();
+                return console.line(&format!("{begin} is no command: {COMMANDS}"));
             }
             _ => return self.answer(line, console),
         };
@@ -147,15 +169,37 @@ impl<'a> Chat<'a> {
             Ok(Some(words)) => console.line(&format!("({words})")),
             Ok(None) => Ok(()),
             // Whatever a command could not do, the conversation is as it was.
-            Err(error) => console.line(&format!("({})", in_words(&error))),
+            Err(error) => console.line(&format!("({})", self.told(&error))),
         }
+    }
+
+    /// What went wrong, and what helps in a conversation.
+    fn told(&self, error: &Error) -> String {
+        let Error::State { needed, held, limit, .. } = error else { return in_words(error) };
+        let [needed, held, limit] = [needed, held, limit].map(|bytes| show_size(*bytes));
+        let helps = match self.aside.len() {
+            0 => String::new(),
+            places => format!(
+                "/back gives up the last of {}, /reset all of them; or ",
+                count(places as u64, "remembered place")
+            ),
+        };
+        format!(
+            "no memory: {needed} more are needed, and {held} of the {limit} that are planned for \
+             conversations are held: {helps}start with more --memory, or with a shorter --context"
+        )
     }
 
     fn reset(&mut self) -> Result<(), Error> {
         self.aside.clear();
-        self.session = session(&self.engine, self.arguments)?;
-        self.turns.truncate(usize::from(self.arguments.system.is_some()));
+        let session = session(&self.engine, self.arguments)?;
+        self.go_on(session, opening(self.arguments));
         Ok(())
+    }
+
+    /// Goes on with another session, which has had no prompt yet.
+    fn go_on(&mut self, session: Session, turns: Vec<Message>) {
+        (self.session, self.turns, self.prompt) = (session, turns, None);
     }
 
     fn fork(&mut self) -> Result<String, Error> {
@@ -168,7 +212,7 @@ impl<'a> Chat<'a> {
         let Some((session, turns)) = self.aside.pop() else {
             return "there is nothing to go back to: /fork remembers a place".to_owned();
         };
-        (self.session, self.turns) = (session, turns);
+        self.go_on(session, turns);
         format!("back at {}", messages(&self.turns))
     }
 
@@ -192,7 +236,7 @@ impl<'a> Chat<'a> {
             let path = path.display();
             return Ok(format!("{path} holds a session and no conversation: it was not loaded"));
         };
-        (self.session, self.turns) = (session, turns);
+        self.go_on(session, turns);
         self.aside.clear();
         Ok(format!("{}, {} tokens", messages(&self.turns), self.session.tokens().len()))
     }
@@ -221,7 +265,8 @@ impl<'a> Chat<'a> {
             }
             Err(Failure::Engine(error)) if error.kind() == ErrorKind::User => {
                 self.turns.truncate(known);
-                return console.line(&format!("({})", in_words(&error)));
+                let why = self.told(&error);
+                return console.line(&format!("(the message was left out: {why})"));
             }
             Err(error) => return Err(error),
         }
@@ -238,8 +283,8 @@ impl<'a> Chat<'a> {
         if tokens.len() < context {
             return Ok(tokens);
         }
-        let system = self.arguments.system.iter().map(|text| Message::system(&**text));
-        let alone: Vec<Message> = system.chain([Message::user(message)]).collect();
+        let mut alone = opening(self.arguments);
+        alone.push(Message::user(message));
         let alone = self.engine.chat_tokens(&alone, &options).map_err(|e| in_words(&e))?.len();
         let (tokens, longest) = (tokens.len(), self.engine.checkpoint().config());
         let longest = longest.max_position_embeddings;
@@ -269,7 +314,7 @@ impl<'a> Chat<'a> {
         text: &mut String,
     ) -> Result<Option<String>, Failure> {
         let stable = self.stable(tokens);
-        self.prompt = tokens.len();
+        self.prompt = Some(tokens.len());
         self.session.reset_metrics();
         // In two parts where the next prompt will not begin with all of this one: the end of the
         // first part is then a place to come back to.
@@ -312,18 +357,29 @@ impl<'a> Chat<'a> {
 
     fn stats(&self) -> String {
         let metrics = self.session.metrics();
-        table(&[
-            ("tokens", format!("{} of {}", self.session.tokens().len(), self.engine.context())),
-            (
-                "last prompt",
-                format!("{} tokens, of which {} were known", self.prompt, metrics.reused),
-            ),
-            ("places to return to", self.session.checkpoints().to_string()),
-            ("first token", seconds(metrics.time_to_first_token)),
-            ("decode", rate(metrics.decode_tok_s(), "tok/s")),
-            ("hit rate", percent(metrics.decode.hit_rate())),
-            ("bytes read", show_size(metrics.total().bytes_read)),
-        ])
+        let (context, checkpoints) = (self.engine.context(), self.session.checkpoints());
+        let prompt = self.prompt.map_or("none yet".to_owned(), |tokens| {
+            format!("{tokens} tokens, of which {} were known", metrics.reused)
+        });
+        let mut rows = vec![
+            ("messages", self.turns.len().to_string()),
+            ("tokens", format!("{} of {context}", self.session.tokens().len())),
+            ("checkpoints", format!("{checkpoints} of {}", self.arguments.checkpoints)),
+            ("remembered places", self.aside.len().to_string()),
+            ("last prompt", prompt),
+        ];
+        // Of a session that has just begun, or was gone back to, there is nothing else to tell.
+        if self.prompt.is_some() {
+            rows.extend([
+                ("last answer", count(metrics.generated, "token")),
+                ("first token", seconds(metrics.time_to_first_token)),
+                ("decode", rate(metrics.decode_tok_s(), "tok/s")),
+                ("hit rate", percent(metrics.decode.hit_rate())),
+                ("bytes read", show_size(metrics.total().bytes_read)),
+                ("io wait", format!("{:.3} s", metrics.total().io_wait.as_secs_f64())),
+            ]);
+        }
+        table(&rows)
     }
 }
 
@@ -336,6 +392,18 @@ fn in_words(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     words
+}
+
+/// What a conversation begins with.
+fn opening(arguments: &Arguments) -> Vec<Message> {
+    arguments.system.iter().map(|text| Message::system(&**text)).collect()
+}
+
+/// Refuses a system message that leaves no room for a message and an answer.
+fn check_system(engine: &Engine, opening: &[Message]) -> Result<(), Failure> {
+    let shortest = [opening, &[Message::user(".")]].concat();
+    let tokens = engine.chat_tokens(&shortest, &ChatOptions::default())?.len();
+    Room::new(engine.checkpoint(), engine.context()).check_system(tokens)
 }
 
 /// How many messages there are.

@@ -211,6 +211,26 @@ pub enum Failure {
         /// The longest context of the model.
         longest: usize,
     },
+    /// A system message that leaves no room for a conversation.
+    #[cfg(feature = "engine")]
+    #[error(
+        "--system takes {tokens} tokens together with the shortest message, and the context has {context}, \
+         which leaves no room for an answer; shorten it{}",
+        if tokens < longest {
+            format!(", or give --context {} to {longest}", tokens + 1)
+        } else {
+            String::new()
+        }
+    )]
+    #[non_exhaustive]
+    LongSystem {
+        /// Tokens of the shortest conversation.
+        tokens: usize,
+        /// The longest context of this run.
+        context: usize,
+        /// The longest context of the model.
+        longest: usize,
+    },
     /// Nothing to compute a perplexity of.
     #[error("{what} has {tokens} tokens: a perplexity needs at least 2")]
     #[non_exhaustive]

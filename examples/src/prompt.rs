@@ -112,6 +112,17 @@ impl Room {
         }
     }
 
+    /// Whether a system message with which the shortest message takes so many tokens leaves room for an
+    /// answer.
+    pub(crate) fn check_system(&self, tokens: usize) -> Result<(), Failure> {
+        let (context, longest) = (self.context, self.longest);
+        if tokens < context {
+            Ok(())
+        } else {
+            Err(Failure::LongSystem { tokens, context, longest })
+        }
+    }
+
     /// Whether these tokens fit, and the model knows them all.
     pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), Failure> {
         self.check_len(tokens.len())?;

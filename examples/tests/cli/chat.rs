@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use slotstream_examples::chat::run_with;
+use slotstream_examples::chat::{run, run_with};
 use slotstream_examples::{Console, Ended};
 
-use super::{bundled, utf8};
+use super::{assert_user_error, bundled, output, utf8};
 
 pub(super) fn talk(flags: &[&str], input: &str) -> String {
     let model = bundled();
@@ -22,7 +22,7 @@ pub(super) fn talk(flags: &[&str], input: &str) -> String {
 }
 
 /// What was written after each prompt.
-fn parts(text: &str) -> Vec<&str> {
+pub(super) fn parts(text: &str) -> Vec<&str> {
     text.split("> ").skip(1).map(str::trim).collect()
 }
 
@@ -80,6 +80,73 @@ fn an_answer_that_is_cut_says_so() {
     assert!(text.contains("(cut after 8 tokens: --max-tokens"), "{text}");
     let text = talk(&["--context", "20"], "What is a vector?\n");
     assert!(text.contains("all 20 tokens of the context are used"), "{text}");
+}
+
+#[test]
+fn a_line_of_any_length_is_read_and_a_long_one_left_out() {
+    let most = 1 << 20;
+    // Longer, exactly as long with and without its end, and a command behind it.
+    let [longer, whole, short] = [2 * most, most, most - 1].map(|len| "/".repeat(len));
+    let text = talk(&[], &format!("{longer}\n/stats\n{whole}\n{short}\n/stats\n{longer}"));
+    let said = parts(&text);
+    let left_out = |said: &str| said.contains("and 1048576 are the most");
+    assert!(left_out(said[0]) && said[0].contains(" 2097153 bytes"), "{}", said[0]);
+    assert!(said[1].starts_with("messages") && said[4].starts_with("messages"), "{}", said[1]);
+    assert!(left_out(said[2]) && !left_out(said[3]), "a line end counts");
+    assert!(said[3].contains("is no command"));
+    assert!(left_out(said[5]) && said[5].contains(" 2097152 bytes"), "{}", said[5]);
+}
+
+#[test]
+fn a_system_text_that_leaves_no_room_is_refused_at_once() {
+    let model = bundled();
+    let long = "word ".repeat(200);
+    let flags = ["--model", utf8(&model), "--system", &long];
+    for (context, words) in [
+        (
+            "64",
+            "and the context has 64, which leaves no room for an answer; shorten it, or give --context",
+        ),
+        ("2", "to 4096"),
+    ] {
+        assert_user_error(run, &[&flags[..], &["--context", context]].concat(), words);
+    }
+    let long = long.repeat(30);
+    let (text, result) = output(run, &["--model", utf8(&model), "--system", &long]);
+    let error = result.expect_err("longer than the model allows").to_string();
+    assert!(text.is_empty() && error.ends_with("; shorten it"), "{text}{error}");
+}
+
+#[test]
+fn figures_are_of_the_conversation_that_goes_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("own conversation");
+    let file = utf8(&file);
+    let lines = format!(
+        "/stats\nHello\n/stats\n/fork\n/save {file}\nHello\n/back\n/stats\n/load {file}\n/stats\n\
+         Hello\n/reset\n/stats\n"
+    );
+    let text = talk(&[], &lines);
+    let said = parts(&text);
+    assert!(said[2].contains("last answer") && said[2].contains("8 tokens"), "{text}");
+    for (at, messages) in [(0, "0"), (7, "2"), (9, "2"), (12, "0")] {
+        let words: Vec<&str> = said[at].split_whitespace().collect();
+        assert_eq!(words[..2], ["messages", messages], "{text}");
+        assert!(words.ends_with(&["last", "prompt", "none", "yet"]), "{text}");
+    }
+}
+
+/// What was loaded has another beginning than what `/reset` goes back to.
+#[test]
+fn a_reset_after_a_load_begins_as_the_program_did() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("own conversation");
+    let file = utf8(&file);
+    talk(&[], &format!("Hello\n/save {file}\n"));
+    let system = ["--system", "Be brief."];
+    let text = talk(&system, &format!("Hi\n/load {file}\n/reset\nHi\n"));
+    let said = parts(&text);
+    assert_eq!(said[0], said[3], "{text}");
 }
 
 #[test]
