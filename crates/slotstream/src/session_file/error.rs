@@ -27,13 +27,6 @@ pub enum SessionFileError {
         /// Where.
         path: PathBuf,
     },
-    /// Another process or session writes it.
-    #[error("{} is being written", path.display())]
-    #[non_exhaustive]
-    Busy {
-        /// The unfinished file.
-        path: PathBuf,
-    },
     /// A file that begins like no session's.
     #[error("{} is no session's file: it begins with {found}", path.display())]
     #[non_exhaustive]
@@ -134,7 +127,6 @@ impl SessionFileError {
                 | io::ErrorKind::IsADirectory => ErrorKind::User,
                 _ => ErrorKind::Transient,
             },
-            Self::Busy { .. } => ErrorKind::Transient,
             Self::NotAFile { .. }
             | Self::Version { .. }
             | Self::Foreign { .. }

@@ -175,11 +175,11 @@ impl Session {
     /// Writes the session to a file and gives its length in bytes. A file of that name is replaced
     /// when the new one is whole and on the disk; whatever ends this call earlier, the process
     /// included, leaves the old one as it is, and beside it perhaps `NAME.part`, which the next save
-    /// under that name writes over. A link is replaced, not what it leads to.
+    /// under that name writes over. A link is replaced, not what it leads to. Where several sessions or
+    /// processes save under one name at once, the one that ends last stays, whole.
     ///
     /// # Errors
-    /// [`Error::SessionFile`] when the file cannot be written, or another process writes it;
-    /// [`Error::Model`] when a pass that had to run, or the device, fails.
+    /// [`Error::SessionFile`] when the file cannot be written; [`Error::Model`] when a pass that had to run, or the device, fails.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<u64, Error> {
         self.settle()?;
         let engine = self.engine().clone();

@@ -7,17 +7,16 @@ use std::path::{Path, PathBuf};
 
 use super::sections::Sections;
 use super::{BUFFER, SessionFileError};
-use crate::Error;
+use crate::{Error, atomic};
 
-/// Writes `NAME.part` beside `path`, and gives it its name once it is whole and on the disk; gives
-/// the number of bytes. What cannot be finished is removed.
+/// Writes `NAME.part` beside `path`, or another file where somebody writes that already, and gives it its
+/// name once it is whole and on the disk; gives the number of bytes. What cannot be finished is removed.
 pub(super) fn atomically(
     path: &Path,
     write: impl FnOnce(&mut Sections<'_, BufWriter<&File>>) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     check_place(path)?;
-    let part = part_of(path)?;
-    let file = open(&part)?;
+    let (file, part) = open(path)?;
     let written = write_to(path, &file, write).and_then(|written| {
         fs::rename(&part, path).map_err(|e| SessionFileError::io(path, "rename", e))?;
         Ok(written)
@@ -28,7 +27,7 @@ pub(super) fn atomically(
             Ok(written)
         }
         Err(error) => {
-            // It is still locked, and so nobody else's.
+            // It is still locked, or has a name of its own, and so is nobody else's.
             let _ = fs::remove_file(&part);
             Err(error)
         }
@@ -57,8 +56,17 @@ fn part_of(path: &Path) -> Result<PathBuf, SessionFileError> {
     Ok(path.with_file_name(name))
 }
 
-/// Opens the unfinished file, which nobody else then writes.
-fn open(part: &Path) -> Result<File, SessionFileError> {
+/// Opens an unfinished file that nobody else writes.
+fn open(path: &Path) -> Result<(File, PathBuf), SessionFileError> {
+    let part = part_of(path)?;
+    match lock(&part)? {
+        Some(file) => Ok((file, part)),
+        None => atomic::create_beside(path).map_err(|e| SessionFileError::io(path, "write", e)),
+    }
+}
+
+/// Opens `NAME.part` and locks it; `None` where somebody else has done so.
+fn lock(part: &Path) -> Result<Option<File>, SessionFileError> {
     let failed = |e| SessionFileError::io(part, "open", e);
     // A link could lead to a file of somebody else's, and a pipe has no end.
     match fs::symlink_metadata(part) {
@@ -71,20 +79,20 @@ fn open(part: &Path) -> Result<File, SessionFileError> {
     let mut options = OpenOptions::new();
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
     let file = options.write(true).create(true).truncate(false).open(part).map_err(failed)?;
-    let busy = || SessionFileError::Busy { path: part.into() };
-    file.try_lock().map_err(|error| match error {
-        fs::TryLockError::WouldBlock => busy(),
-        fs::TryLockError::Error(e) => SessionFileError::io(part, "lock", e),
-    })?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(e)) => return Err(SessionFileError::io(part, "lock", e)),
+    }
     // Whoever had the lock before may have finished the file and given it its name.
     let opened = file.metadata().map_err(failed)?;
     let same = fs::metadata(part)
         .is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino()));
     if !same {
-        return Err(busy());
+        return Ok(None);
     }
     file.set_len(0).map_err(|e| SessionFileError::io(part, "empty", e))?;
-    Ok(file)
+    Ok(Some(file))
 }
 
 fn write_to(

@@ -443,12 +443,13 @@ fn what_stands_in_the_way_is_left_alone() {
     fs::create_dir(at("fourth.part")).expect("makes");
     assert!(matches!(fails(&at("fourth")), SessionFileError::NotAFile { .. }));
     assert_eq!(fs::read(&path).expect("is there"), whole);
-    // Somebody writes there already.
+    // Somebody writes there already, and goes on undisturbed.
     let part = fs::File::create(at("own.session.part")).expect("makes");
     part.lock().expect("locks");
-    let error = fails(&path);
-    assert!(matches!(error, SessionFileError::Busy { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Transient);
+    fs::write(at("own.session.part"), b"half").expect("writes");
+    own.save(&path).expect("writes");
+    assert_eq!(fs::read(&path).expect("is there"), whole);
+    assert_eq!(fs::read(at("own.session.part")).expect("is there"), b"half");
     drop(part);
     // A rest of an earlier save is written over; a link is replaced, not what it leads to.
     fs::write(at("own.session.part"), vec![7; 1 << 20]).expect("writes");
@@ -465,6 +466,36 @@ fn what_stands_in_the_way_is_left_alone() {
         assert!(matches!(refused(&engine, &wrong), SessionFileError::NotAFile { .. }));
     }
     assert_eq!(refused(&engine, &at("missing")).kind(), ErrorKind::User);
+}
+
+/// Sessions of other lengths and of one name: what is there is one of them at any time, and whole.
+#[test]
+fn of_several_that_save_at_once_the_last_stays() {
+    let engine = random_builder().build().expect("builds");
+    let (folder, path) = scratch();
+    let mut sessions: Vec<Session> = (0..4).map(|_| session(&engine)).collect();
+    for (own, generated) in sessions.iter_mut().zip(1..) {
+        greedy(own, &random_golden("p17.input_ids"), generated);
+    }
+    let tokens: Vec<Vec<u32>> = sessions.iter().map(|own| own.tokens().to_vec()).collect();
+    sessions[0].save(&path).expect("writes");
+    let one_of_them = || {
+        let loaded = engine.load_session(&path).expect("whole");
+        assert!(tokens.iter().any(|tokens| tokens == loaded.tokens()));
+    };
+    std::thread::scope(|scope| {
+        for own in &mut sessions {
+            let path = &path;
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    own.save(path).expect("nobody is in the way");
+                }
+            });
+        }
+        (0..20).for_each(|_| one_of_them());
+    });
+    one_of_them();
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1, "nothing else is left");
 }
 
 #[test]
