@@ -231,6 +231,23 @@ pub enum Failure {
         /// The longest context of the model.
         longest: usize,
     },
+    /// Too few documents to fit a correction to.
+    #[cfg(feature = "engine")]
+    #[error(
+        "of {given} texts {fit} are left to fit to and {held_out} to measure by: give more texts, of which at \
+         least 2 are left to fit to{why}"
+    )]
+    #[non_exhaustive]
+    FewDocuments {
+        /// Texts that were given.
+        given: usize,
+        /// Documents that a correction would be fitted to.
+        fit: usize,
+        /// Documents that are held out.
+        held_out: usize,
+        /// What became of the others, if there are any.
+        why: String,
+    },
     /// Nothing to compute a perplexity of.
     #[error("{what} has {tokens} tokens: a perplexity needs at least 2")]
     #[non_exhaustive]

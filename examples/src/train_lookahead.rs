@@ -6,7 +6,9 @@ mod samples;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::Permissions;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -82,9 +84,10 @@ struct Trained {
     left: f64,
     /// Share of the correction that the rank keeps.
     kept: f64,
-    /// Agreement of the forecast with the router on held-out documents, and rows of those.
-    before: f64,
-    after: f64,
+    /// Agreement of the forecast with the router on held-out documents, and rows of those; null where
+    /// there are none.
+    before: Option<f64>,
+    after: Option<f64>,
     held_out_rows: usize,
 }
 
@@ -101,8 +104,9 @@ struct Report {
     /// What is less than was asked for.
     notes: Vec<String>,
     identity: String,
-    before: f64,
-    after: f64,
+    /// Means over the layers; null without a row of a held-out document.
+    before: Option<f64>,
+    after: Option<f64>,
     layers: Vec<Trained>,
 }
 
@@ -119,6 +123,16 @@ struct Documents {
 }
 
 impl Documents {
+    /// Refuses what is too little to fit to, before it is fitted.
+    fn check(&self, given: usize) -> Result<(), Failure> {
+        let (fit, held_out) = (self.train.len(), self.held_out.len());
+        if fit >= 2 {
+            return Ok(());
+        }
+        let why = self.left_out(given).into_iter().map(|note| format!("; {note}")).collect();
+        Err(Failure::FewDocuments { given, fit, held_out, why })
+    }
+
     /// What is less than was asked for, a line each.
     fn notes(&self, rank: (usize, usize), texts: usize) -> Vec<String> {
         let (asked, used) = rank;
@@ -126,6 +140,18 @@ impl Documents {
         if used < asked {
             notes.push(format!("--rank {asked}: a layer has {used} experts, {used} is used"));
         }
+        if self.held_out.is_empty() {
+            notes.push(
+                "no document was held out: what the correction is worth is not known".to_owned(),
+            );
+        }
+        notes.extend(self.left_out(texts));
+        notes
+    }
+
+    /// Which texts were not read, or not whole, a line each.
+    fn left_out(&self, texts: usize) -> Vec<String> {
+        let mut notes = Vec::new();
         if self.cut > 0 {
             let cut = self.cut;
             notes.push(format!(
@@ -187,6 +213,7 @@ pub fn run(
         return Ok(Ended::Interrupted);
     };
     drop(engine);
+    documents.check(texts.len())?;
     let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
     store.finish()?;
     let mut correction = Correction::new(shape, router_identity(&checkpoint)?);
@@ -269,6 +296,7 @@ fn train(
             fit(store, layer, &documents.train, correction.shape(), &TrainOptions::default())?;
         let (before, after, held_out_rows) =
             agreement(store, layer, &documents.held_out, &found.correction, geometry.top_k())?;
+        let measured = |share| (held_out_rows > 0).then_some(share);
         let Fit { rows, penalty, left, kept, .. } = found;
         let layer_number = layer.get();
         correction.insert(layer, found.correction)?;
@@ -278,8 +306,8 @@ fn train(
             penalty,
             left,
             kept,
-            before,
-            after,
+            before: measured(before),
+            after: measured(after),
             held_out_rows,
         });
         bar.inc(1);
@@ -303,7 +331,11 @@ fn destination(out: &Path) -> Result<NamedTempFile, Failure> {
         }
     }
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(failed)
+    // As any file that a program makes: the user's mask says who may read it.
+    tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .map_err(failed)
 }
 
 /// Writes the file under its name when it is complete.
@@ -314,6 +346,11 @@ fn write(mut file: NamedTempFile, out: &Path, bytes: &[u8]) -> Result<(), Failur
     Ok(())
 }
 
+/// A share, or that nothing was measured.
+fn share(share: Option<f64>) -> String {
+    share.map_or("none".to_owned(), |share| format!("{share:.3}"))
+}
+
 impl Report {
     fn new(
         (out, bytes): (PathBuf, u64),
@@ -322,8 +359,10 @@ impl Report {
         layers: Vec<Trained>,
         notes: Vec<String>,
     ) -> Self {
-        let mean = |of: fn(&Trained) -> f64| {
-            layers.iter().map(of).sum::<f64>() / layers.len().max(1) as f64
+        let mean = |of: fn(&Trained) -> Option<f64>| {
+            let shares: Option<Vec<f64>> = layers.iter().map(of).collect();
+            let shares = shares.filter(|shares| !shares.is_empty())?;
+            Some(shares.iter().sum::<f64>() / shares.len() as f64)
         };
         Self {
             out,
@@ -356,19 +395,19 @@ impl Report {
                 format!("{:.0e}", layer.penalty),
                 format!("{:.3}", layer.left),
                 format!("{:.3}", layer.kept),
-                format!("{:.3}", layer.before),
-                format!("{:.3}", layer.after),
+                share(layer.before),
+                share(layer.after),
             ];
             text.push('\n');
             text.push_str(&cells.map(|cell| format!("{cell:>10}")).join(" "));
         }
         let _ = write!(
             text,
-            "\n\nagreement on {} held-out documents, mean of the layers: {:.3} before, {:.3} after\n\
+            "\n\nagreement on {} held-out documents, mean of the layers: {} before, {} after\n\
              trained on {} documents, rank {}\n{}: {}, for {}",
             self.held_out,
-            self.before,
-            self.after,
+            share(self.before),
+            share(self.after),
             self.documents,
             self.rank,
             self.out.display(),

@@ -97,6 +97,39 @@ fn what_is_less_than_asked_for_is_said() {
     assert!(notes.iter().all(|note| text.contains(&format!("note: {note}"))), "{text}");
 }
 
+/// Where nothing was held out, nothing is said to agree.
+#[test]
+fn what_was_not_measured_is_no_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let (texts, out) = (texts(folder.path()), folder.path().join("own.safetensors"));
+    let flags = ["--rank", "2", "--tokens", "20", "--rows", "40"];
+    let object = trained(&texts, &out, &flags);
+    assert_eq!((&object["documents"], &object["held_out"]), (&2.into(), &0.into()));
+    for figures in [&object, &object["layers"][0]] {
+        assert_eq!((&figures["before"], &figures["after"]), (&Value::Null, &Value::Null));
+    }
+    let (text, result) = train(&texts, &out, &flags);
+    assert!(matches!(result, Ok(Ended::Done)), "{result:?}");
+    for words in [
+        "0 held-out documents, mean of the layers: none before, none after",
+        "note: no document was held out: what the correction is worth is not known",
+        "note: 2 of 4 texts were not read",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+/// As those of any file that is written here.
+#[test]
+fn the_mask_says_who_may_read_what_it_writes() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (texts, out) = (texts(folder.path()), folder.path().join("own.safetensors"));
+    trained(&texts, &out, &["--rank", "2", "--tokens", "20"]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&out), mode(&texts[0]));
+}
+
 #[test]
 fn what_it_refuses_costs_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +148,13 @@ fn what_it_refuses_costs_no_file() {
     refused(&texts, &["--scratch-limit", "1KB"], "what --scratch-limit has room for");
     refused(&[&texts[..2], &[folder.path().join("none.txt")]].concat(), &[], "none.txt");
     // One document of all is left to fit to.
-    refused(&texts, &["--rows", "20"], "give at least 2");
+    for words in [
+        "of 4 texts 1 are left to fit to and 0 to measure by: give more texts",
+        "; 1 of 4 texts were cut: --tokens",
+        "; 3 of 4 texts were not read: empty, the same as one before, or beyond --rows",
+    ] {
+        refused(&texts, &["--rows", "20"], words);
+    }
     // What is no correction is not replaced.
     for (name, bytes) in [("notes.txt", &b"dear diary"[..]), ("empty", b"")] {
         let path = folder.path().join(name);
