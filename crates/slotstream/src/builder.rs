@@ -210,8 +210,8 @@ impl EngineBuilder {
 
     /// Reads also from the copies in `folder`, by a [`MirrorReader`](crate::io::MirrorReader): files
     /// of the same names as those of the model, its container, or both, byte for byte the same.
-    /// What is not there is read from the model alone. May be called again. Only with a built-in
-    /// reader.
+    /// What is not there is read from the model alone; links to files that are read already are refused.
+    /// May be called again. Only with a built-in reader.
     #[must_use]
     pub fn mirror(mut self, folder: impl Into<PathBuf>) -> Self {
         self.mirrors.push(folder.into());

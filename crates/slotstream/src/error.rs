@@ -150,6 +150,19 @@ pub enum Error {
         /// Names of the files, of which one at least is to be there.
         expected: Vec<String>,
     },
+    /// A copy that is no copy: a link to another one, or that one itself.
+    #[error(
+        "{} is the same file as {}, and no second copy of it: give a mirror whose files were copied to \
+         another disk, or run without it",
+        copy.display(), file.display()
+    )]
+    #[non_exhaustive]
+    SameFile {
+        /// The file in the mirror.
+        copy: PathBuf,
+        /// The file of the model, its container or an earlier mirror.
+        file: PathBuf,
+    },
     /// An option is out of range.
     #[error("{option} = {value}: expected {expected}")]
     #[non_exhaustive]
@@ -280,6 +293,7 @@ impl Error {
             | Self::NoPressureSource {}
             | Self::Locked { .. }
             | Self::EmptyMirror { .. }
+            | Self::SameFile { .. }
             | Self::Option { .. }
             | Self::Device { .. }
             | Self::NoPrompt {}

@@ -1,5 +1,8 @@
 //! How an engine opens its files: by which reader, once or as several copies.
 
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,8 +62,9 @@ pub(crate) fn open(
         (own, None)
     } else {
         let mut copies = vec![(own, Vec::new())];
+        let mut known = Known::of(files);
         for mirror in mirrors {
-            let (reader, lacks) = copy(kind, files, mirror)?;
+            let (reader, lacks) = copy(kind, files, mirror, &mut known)?;
             copies.push((Checked::when(reader, checksums.as_ref()), lacks));
         }
         let reader = Arc::new(MirrorReader::partial(copies)?);
@@ -76,18 +80,40 @@ pub(crate) fn open(
     Ok(Opened { reader, mode, mirror })
 }
 
+/// Files by device and inode: one that is read as two copies is read twice from one disk.
+struct Known(HashMap<(u64, u64), PathBuf>);
+
+impl Known {
+    fn of(files: &[PathBuf]) -> Self {
+        Self(files.iter().filter_map(|file| Some((identity(file)?, file.clone()))).collect())
+    }
+
+    /// Refuses a copy that is there already, under whatever name. What cannot be looked at is left to
+    /// whoever opens it.
+    fn add(&mut self, copy: &Path) -> Result<(), Error> {
+        let before = identity(copy).and_then(|own| self.0.insert(own, copy.to_owned()));
+        before.map_or(Ok(()), |file| Err(Error::SameFile { copy: copy.to_owned(), file }))
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
 /// The files that are in `mirror`, by their names, and the numbers of those that are not.
 fn copy(
     kind: ReaderKind,
     files: &[PathBuf],
     mirror: &Path,
+    known: &mut Known,
 ) -> Result<(Arc<dyn RecordReader>, Vec<FileId>), Error> {
     let mut lacks = Vec::new();
     let mut paths = Vec::with_capacity(files.len());
     for (file, number) in files.iter().zip(0..=u16::MAX) {
         let there = file.file_name().map(|name| mirror.join(name)).filter(|path| path.exists());
-        if there.is_none() {
-            lacks.push(FileId::new(number));
+        match &there {
+            Some(path) => known.add(path)?,
+            None => lacks.push(FileId::new(number)),
         }
         // In its place the own file: it keeps the numbers right and is never read here.
         paths.push(there.unwrap_or_else(|| file.clone()));

@@ -1,6 +1,7 @@
 //! Law 1 through a mirror, whatever becomes of a copy, and which copies are refused.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -167,6 +168,26 @@ fn copies_that_differ_are_refused_and_folders_without_any() {
         assert_eq!(error.kind(), ErrorKind::User);
         let name = shards[0].file_name().expect("a name").to_string_lossy();
         assert!(error.to_string().contains(&*name), "{error}");
+    }
+    // A file by two names is no two copies.
+    let (linked, hard) = (tempfile::tempdir().expect("a folder"), copied(&shards[1..]));
+    let name = shards[0].file_name().expect("a name");
+    symlink(&shards[0], linked.path().join(name)).expect("links");
+    let copy = copied(&shards);
+    fs::hard_link(copy.path().join(name), hard.path().join(name)).expect("links");
+    for (mirrors, same) in [
+        (vec![tiny_model()], [tiny_model(), tiny_model()]),
+        (vec![linked.path().into()], [linked.path().into(), tiny_model()]),
+        (vec![copy.path().into(), hard.path().into()], [hard.path().into(), copy.path().into()]),
+        (vec![copy.path().into(); 2], [copy.path().into(), copy.path().into()]),
+    ] {
+        let error = mirrors.iter().fold(small(), EngineBuilder::mirror).build();
+        let error = error.expect_err("no copy");
+        assert!(matches!(error, Error::SameFile { .. }), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::User);
+        let [copy, file] = same.map(|folder: PathBuf| folder.join(name).display().to_string());
+        let said = error.to_string();
+        assert!(said.starts_with(&format!("{copy} is the same file as {file}, ")), "{said}");
     }
     let own = small().open_reader(Box::new(|paths| Ok(open_reader(ReaderKind::Buffered, paths)?)));
     let error = own.mirror(empty.path()).build();
