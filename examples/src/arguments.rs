@@ -48,7 +48,8 @@ pub struct EngineArguments {
     pub policy: String,
     /// Forecaster by which experts are read ahead: none, boundary-1, boundary-2, attention-tap,
     /// corrected or corrected:FILE (what train_lookahead writes), previous-token, markov,
-    /// co-occurrence, mixture, or oracle:TRACE; options as in attention-tap:top=8+threshold=0.1
+    /// co-occurrence, mixture, or oracle:TRACE, packed with gzip or not; options as in
+    /// attention-tap:top=8+threshold=0.1
     #[arg(long, value_name = "NAME", default_value = "none", help_heading = "Engine")]
     pub lookahead: String,
     /// Read ahead even while passes are no faster for it

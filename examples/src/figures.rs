@@ -9,7 +9,7 @@ use slotstream::elastic::ElasticFigures;
 use slotstream::io::CopyShare;
 use slotstream::{Engine, MirrorShare, ModelLockState, PhaseMetrics, machine};
 
-use crate::{EngineArguments, show_size};
+use crate::{EngineArguments, show_size, show_throughput};
 
 /// How the engine was set up and what memory it took.
 #[derive(Clone, Debug, Serialize)]
@@ -307,6 +307,11 @@ pub(crate) fn percent(share: Option<f64>) -> String {
 /// A rate with its unit, or that it was not measured.
 pub(crate) fn rate(rate: Option<f64>, unit: &str) -> String {
     rate.map_or("not measured".to_owned(), |rate| format!("{rate:.2} {unit}"))
+}
+
+/// A rate in GB/s, or that it was not measured.
+pub(crate) fn throughput(gb_s: Option<f64>) -> String {
+    gb_s.map_or("not measured".to_owned(), show_throughput)
 }
 
 /// A time in seconds, or that it was not measured.

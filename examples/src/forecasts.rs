@@ -7,7 +7,7 @@ use slotstream::Engine;
 use slotstream::core::{ErrorKind, EventSink, Routing, Step};
 use slotstream::experts::{LayerLookahead, LookaheadMetrics};
 use slotstream::lookahead::{FileFault, ForecastFiles, OracleRoutes};
-use slotstream_replay::TraceReader;
+use slotstream_replay::{Recording, TraceFormat};
 
 use crate::show_size;
 
@@ -23,7 +23,9 @@ impl ForecastFiles for Traces {
             return Err(FileFault::new(ErrorKind::User, "it is no regular file"));
         }
         let mut routes = Routes(OracleRoutes::new());
-        let played = TraceReader::open(path).and_then(|trace| trace.play(&mut routes));
+        // Opened as a replay does: it may be compressed.
+        let trace = Recording::open_as(path, TraceFormat::Native);
+        let played = trace.and_then(|trace| trace.play(&mut routes));
         played.map_err(|error| FileFault::new(error.kind(), error))?;
         Ok(routes.0)
     }

@@ -74,6 +74,7 @@ pub use prompt::{PromptArguments, PromptIds, PromptIdsError};
 pub use recording::TraceArguments;
 #[cfg(feature = "engine")]
 pub use shadows::ShadowArguments;
+pub(crate) use size::show_throughput;
 pub use size::{SizeError, parse_size, show_size};
 pub use token_file::{TokenFileError, TokenWindows, read_windows};
 #[cfg(feature = "engine")]

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Parser;
+use slotstream::core::{CancelToken, ErrorKind};
 use slotstream::experts::ExpertsError;
 use slotstream::ops::{Error as OpsError, PlanEncoder};
 use slotstream::{DeviceKind, Engine, SessionOptions, Sizing, open_metal};
@@ -95,22 +96,18 @@ pub fn run(
     if let Err(error) = &gpu {
         report.gpu_error = Some(ErrorFigure::new(error, error.kind()));
     }
-    let tokens = usize::from(arguments.max_tokens);
-    report.cpu = Some(generate(&model, DeviceKind::Cpu, tokens)?);
-    if gpu.is_ok() {
-        // The rest is worth showing all the same.
-        match generate(&model, DeviceKind::Metal, tokens) {
-            Ok(generated) => report.metal = Some(generated),
-            Err(error) => report.wrong.push(format!("generation: {}", describe(&error))),
-        }
+    let rest = the_rest(&arguments, &model, gpu.is_ok(), &mut report, console);
+    let interrupted = console.cancel.is_cancelled();
+    // What Ctrl-C has ended is nothing that is wrong.
+    if !interrupted {
+        rest?;
     }
-    report.disk = Some(disk(&arguments, &model, console)?);
     report.conclude();
     console.line(&if arguments.json { report.json()? } else { report.text() })?;
-    gpu?;
-    if console.cancel.is_cancelled() {
+    if interrupted {
         return Ok(Ended::Interrupted);
     }
+    gpu?;
     match report.wrong.len() {
         0 => Ok(Ended::Done),
         wrong => Err(Failure::SelfCheck { wrong }),
@@ -151,13 +148,42 @@ fn on_the_gpu(
     Ok(())
 }
 
+/// The generations and the disk, as far as Ctrl-C lets them come.
+fn the_rest(
+    arguments: &Arguments,
+    model: &ModelFolder,
+    has_gpu: bool,
+    report: &mut Report,
+    console: &Console<'_>,
+) -> Result<(), Failure> {
+    let tokens = usize::from(arguments.max_tokens);
+    let generate = |device| generate(model, device, tokens, &console.cancel);
+    report.cpu = Some(generate(DeviceKind::Cpu)?);
+    if has_gpu {
+        // The rest is worth showing all the same.
+        match generate(DeviceKind::Metal) {
+            Ok(generated) => report.metal = Some(generated),
+            Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
+            Err(error) => report.wrong.push(format!("generation: {}", describe(&error))),
+        }
+    }
+    report.disk = disk(arguments, model, console)?;
+    Ok(())
+}
+
 /// A few tokens, each the likeliest.
-fn generate(model: &ModelFolder, device: DeviceKind, tokens: usize) -> Result<Generated, Failure> {
+fn generate(
+    model: &ModelFolder,
+    device: DeviceKind,
+    tokens: usize,
+    cancel: &CancelToken,
+) -> Result<Generated, Failure> {
     let engine = Engine::builder(&model.path)
         .sizing(if model.bundled { Sizing::Share(DEFAULT_SHARE) } else { Sizing::Auto })
         .device(device)
+        .cancel(cancel.clone())
         .build()?;
-    let mut session = engine.session(SessionOptions::new())?;
+    let mut session = engine.session(SessionOptions::new().with_cancel(cancel.clone()))?;
     session.prefill(&PROMPT)?;
     let begun = Instant::now();
     let ids = session.generate_ids(tokens).collect::<Result<Vec<_>, _>>()?;
@@ -172,12 +198,12 @@ fn generate(model: &ModelFolder, device: DeviceKind, tokens: usize) -> Result<Ge
     })
 }
 
-/// The report of `probe_ssd`: whole records and nine pieces, 1 and 8 at once.
+/// The report of `probe_ssd`: whole records and nine pieces, 1 and 8 at once; nothing after Ctrl-C.
 fn disk(
     arguments: &Arguments,
     model: &ModelFolder,
     console: &Console<'_>,
-) -> Result<serde_json::Value, Failure> {
+) -> Result<Option<serde_json::Value>, Failure> {
     let mut line = vec!["probe_ssd".into(), "--json".into()];
     match &arguments.scratch {
         Some(folder) => {
@@ -192,9 +218,27 @@ fn disk(
     let mut out = Vec::new();
     let mut inner = Console::new(&mut out);
     (inner.cancel, inner.progress) = (console.cancel.clone(), console.progress);
-    probe_ssd::run(line, &mut inner)?;
+    if probe_ssd::run(line, &mut inner)? == Ended::Interrupted {
+        return Ok(None);
+    }
     let text = String::from_utf8_lossy(&out);
     let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last)
-        .map_err(|source| Failure::Output { source: std::io::Error::from(source) })
+    let report = serde_json::from_str(last);
+    report.map(Some).map_err(|source| Failure::Output { source: std::io::Error::from(source) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ctrl_c_is_nothing_that_is_wrong() {
+        let mut out = Vec::new();
+        let mut console = Console::new(&mut out);
+        console.cancel.cancel();
+        let ended = run(["metal_selfcheck".into(), "--json".into()], &mut console);
+        assert!(matches!(ended, Ok(Ended::Interrupted)), "{ended:?}");
+        let shown: serde_json::Value = serde_json::from_slice(&out).expect("what there is");
+        assert_eq!((&shown["cpu"], &shown["wrong"]), (&serde_json::Value::Null, &[""; 0].into()));
+    }
 }

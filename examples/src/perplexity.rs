@@ -16,7 +16,7 @@ use slotstream::core::ErrorKind;
 use slotstream::{Engine, Error, PhaseMetrics, SessionOptions};
 
 use crate::console::parse;
-use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table};
+use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table, throughput};
 use crate::forecasts::LookaheadFigures;
 use crate::recording::Recorder;
 use crate::shadows::{self, ShadowFigures, Watchers};
@@ -250,7 +250,7 @@ impl Report {
             ("speed", rate(self.tok_s, "tok/s")),
             ("hit rate", percent(passes.hit_rate())),
             ("token hit rate", percent(passes.token_hit_rate())),
-            ("read rate", rate(passes.read_gb_s(), "GB/s")),
+            ("read rate", throughput(passes.read_gb_s())),
         ];
         rows.extend(shadows::rows(&self.shadows, true));
         rows.extend(self.engine.rows());

@@ -8,13 +8,16 @@ use crate::Failure;
 const FLAG: &str = "policies";
 const SYNTAX: &str = "Policies. Options follow a colon: lfu:half-life=32, \
                       hot-pin:share=0.3+every=8, layer-local:lru.";
+const AWARE: &str = "forecast-aware:POLICY: spares what a forecast has named, as long as there is another \
+                     record; in replays only, and POLICY itself without recorded forecasts (--latency)";
 const OPT: &str = "opt: Belady's policy, which knows the future; in replays only";
 
 /// All policies with their options and defaults.
 fn list() -> String {
     let known = policies().map(described);
-    let entries =
-        known.chain([OPT.to_owned()]).map(|entry| format!("  {}", entry.replace('\n', "\n  ")));
+    let entries = known
+        .chain([AWARE, OPT].map(str::to_owned))
+        .map(|entry| format!("  {}", entry.replace('\n', "\n  ")));
     format!("{SYNTAX}\n\n{}", entries.collect::<Vec<_>>().join("\n"))
 }
 
@@ -85,7 +88,14 @@ mod tests {
                 assert!(list.contains(&format!("{}={}", option.key, option.default)), "{list}");
             }
         }
-        assert!(list.contains("\n  layer-local:POLICY: ") && list.contains("\n  opt: "), "{list}");
+        for name in ["layer-local:POLICY", "forecast-aware:POLICY", "opt"] {
+            assert!(list.contains(&format!("\n  {name}: ")), "{list}");
+        }
+        let geometry = slotstream_core::Geometry::new(2, 8, 2).expect("legal");
+        let requests = slotstream_replay::Requests::new(geometry);
+        for name in ["forecast-aware:lru", "opt"] {
+            assert!(slotstream_replay::named_policy(name, &requests).is_ok(), "{name}");
+        }
         let help = shown::<replay::Arguments>(&["--help"]);
         assert!(help.contains("--policies") && help.contains("\n  layer-local:POLICY: "), "{help}");
         assert!(help.contains("gap closed: "), "what stood below the options stays: {help}");

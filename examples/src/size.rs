@@ -109,6 +109,16 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
+/// A throughput in GB/s for people: below 1 in the next smaller unit.
+pub(crate) fn show_throughput(gb_s: f64) -> String {
+    let (number, unit) = match gb_s {
+        slow if slow < 1e-3 => (1e6 * slow, "kB/s"),
+        slow if slow < 1.0 => (1e3 * slow, "MB/s"),
+        fast => (fast, "GB/s"),
+    };
+    format!("{number:.2} {unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +144,14 @@ mod tests {
             assert!(matches!(parse_size(text), Err(SizeError::TooLarge { .. })), "{text}");
         }
         assert_eq!(SizeError::Number { text: String::new() }.kind(), ErrorKind::User);
+    }
+
+    #[test]
+    fn slow_disks_have_a_throughput() {
+        assert_eq!(
+            [12.5, 1.0, 0.4, 0.005, 25e-6].map(show_throughput),
+            ["12.50 GB/s", "1.00 GB/s", "400.00 MB/s", "5.00 MB/s", "25.00 kB/s"]
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use slotstream_replay::{Phases, Recording, Stats};
 use slotstream_testkit::checkpoint::{CheckpointSpec, RouterSkew};
 
 use crate::console::parse;
-use crate::{Console, Ended, Failure, parse_size, show_size};
+use crate::{Console, Ended, Failure, parse_size, show_size, show_throughput};
 use folder::Unfinished;
 use shape::Shape;
 
@@ -231,8 +231,9 @@ impl Report {
         match (self.files, self.seconds, self.write_gb_s) {
             (Some(files), Some(seconds), Some(rate)) => {
                 let time = HumanDuration(std::time::Duration::from_secs_f64(seconds));
+                let rate = show_throughput(rate);
                 format!(
-                    "{folder}: {size} in {files} files, written in {time} ({rate:.2} GB/s)\n{shapes}\n\
+                    "{folder}: {size} in {files} files, written in {time} ({rate})\n{shapes}\n\
                      to run it: generate --model {folder} --prompt-ids 1,2,3"
                 )
             }

@@ -19,7 +19,7 @@ use super::sizes::{Fit, Size};
 use super::subject::Subject;
 use crate::failure::ErrorFigure;
 use crate::figures::table;
-use crate::{Failure, show_size};
+use crate::{Failure, show_size, show_throughput};
 
 /// Everything that was found. What was not reached is null.
 #[derive(Debug, Serialize)]
@@ -294,11 +294,11 @@ impl Report {
             rows.push((
                 name,
                 format!(
-                    "{:.3} ms ({:.3} to {:.3}), {:.2} GB/s",
+                    "{:.3} ms ({:.3} to {:.3}), {}",
                     1e3 * burst.seconds,
                     1e3 * burst.fast_s,
                     1e3 * burst.slow_s,
-                    gb / burst.seconds.max(1e-9)
+                    show_throughput(gb / burst.seconds.max(1e-9))
                 ),
             ));
         }

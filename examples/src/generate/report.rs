@@ -4,7 +4,7 @@ use serde::Serialize;
 use slotstream::{Error, FinishReason, Metrics, PhaseMetrics, Session};
 
 use crate::failure::ErrorFigure;
-use crate::figures::{EngineFigures, PhaseFigures, percent, rate, seconds, table};
+use crate::figures::{EngineFigures, PhaseFigures, percent, rate, seconds, table, throughput};
 use crate::forecasts::LookaheadFigures;
 use crate::shadows::{self, ShadowFigures};
 use crate::warm::WarmFigures;
@@ -121,7 +121,7 @@ impl Report {
             ("bytes read", format!("{read} (issued {issued}){a_token}")),
             ("io wait", format!("{:.3} s in all, {wait} of decoding", self.io_wait_s)),
             ("thread wait", format!("{:.3} s in all, {threads} of decoding", self.thread_wait_s)),
-            ("read rate", rate(self.read_gb_s, "GB/s")),
+            ("read rate", throughput(self.read_gb_s)),
         ];
         rows.extend(self.prefill.sweep_row());
         rows.extend(shadows::rows(&self.shadows, self.decode.is_empty()));

@@ -6,7 +6,7 @@ use slotstream::ops::GpuFigures;
 use super::kernels::{Checked, Timed};
 use super::tensors::Operation;
 use crate::failure::ErrorFigure;
-use crate::{Failure, show_size};
+use crate::{Failure, show_size, show_throughput};
 
 /// A short generation.
 #[derive(Clone, Debug, Serialize)]
@@ -153,11 +153,11 @@ fn disk_row(row: &serde_json::Value) -> String {
     let text = |key: &str| row[key].as_str().unwrap_or("?").to_owned();
     let cached = if row["cached"] == true { ", cached" } else { "" };
     format!(
-        "{:<6} {:<8} {:>2} at once: {:.2} GB/s, p99 {:.2} ms{cached}",
+        "{:<6} {:<8} {:>2} at once: {}, p99 {:.2} ms{cached}",
         text("way"),
         text("reader"),
         row["depth"],
-        row["gb_s"].as_f64().unwrap_or(f64::NAN),
+        row["gb_s"].as_f64().map_or("?".to_owned(), show_throughput),
         row["p99_ms"].as_f64().unwrap_or(f64::NAN)
     )
 }

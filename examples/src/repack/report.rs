@@ -9,7 +9,7 @@ use slotstream_checkpoint::Checkpoint;
 use slotstream_checkpoint::container::RepackedFile;
 
 use super::Arguments;
-use crate::{Failure, show_size};
+use crate::{Failure, show_size, show_throughput};
 
 #[derive(Debug, Serialize)]
 struct FileFigure {
@@ -120,12 +120,14 @@ impl Report {
         let time = |seconds| HumanDuration(Duration::from_secs_f64(seconds));
         if let Some((seconds, rate)) = self.seconds.zip(self.write_gb_s) {
             let written = show_size(self.bytes - self.kept());
-            text += &format!("{written} written in {} ({rate:.2} GB/s)\n", time(seconds));
+            text +=
+                &format!("{written} written in {} ({})\n", time(seconds), show_throughput(rate));
         }
         if let Some((seconds, rate)) = self.verify_seconds.zip(self.verify_gb_s) {
             text += &format!(
-                "every byte is that of the checkpoint, verified in {} ({rate:.2} GB/s)\n",
-                time(seconds)
+                "every byte is that of the checkpoint, verified in {} ({})\n",
+                time(seconds),
+                show_throughput(rate)
             );
         }
         text += &match (&self.resume, self.dry_run) {

@@ -203,6 +203,12 @@ fn exit_codes_tell_damage_from_mistakes() {
     flipped[recorded.len() / 2] ^= 1;
     write("flipped.trace", &flipped);
     write("cut.trace", &recorded[..recorded.len() - 5]);
+    for name in ["run.trace", "text"] {
+        let packed = std::process::Command::new("gzip").arg("-k").arg(at(name)).status();
+        assert!(packed.is_ok_and(|status| status.success()), "gzip is on every machine");
+    }
+    let packed = fs::read(at("run.trace.gz")).unwrap();
+    write("cut.gz", &packed[..packed.len() / 2]);
     for (name, code) in [
         ("corrected:own.safetensors", 0),
         ("corrected:cut", 1),
@@ -213,6 +219,9 @@ fn exit_codes_tell_damage_from_mistakes() {
         ("corrected:own.safetensors/none", 2),
         ("corrected:.", 2),
         ("oracle:run.trace", 0),
+        ("oracle:run.trace.gz", 0),
+        ("oracle:text.gz", 2),
+        ("oracle:cut.gz", 1),
         ("oracle:flipped.trace", 1),
         ("oracle:cut.trace", 1),
         ("oracle:text", 2),
