@@ -228,8 +228,17 @@ impl EngineArguments {
                 expected: "no --mirror beside --reader mmap: choose another reader".into(),
             });
         }
+        // A prompt takes a token, and what it is for another one.
+        if self.context == Some(1) {
+            return Err(Failure::Option {
+                option: "--context",
+                value: "1".to_owned(),
+                expected: "at least 2: a token of a prompt, and room for one more".to_owned(),
+            });
+        }
         let policy = parse_policy(&self.policy).map_err(slotstream::Error::from)?;
         let mut builder = Engine::builder(&model.path)
+            .cancel(cancel.clone())
             .sizing(self.sizing(model))
             .policy(policy)
             .lookahead(&self.lookahead)

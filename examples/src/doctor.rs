@@ -80,7 +80,13 @@ pub struct Arguments {
     pub sim_working_set: Option<u64>,
     /// Predict for a disk that reads so many GB/s, with 0.1 ms before the first byte, and measure
     /// none
-    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Machine")]
+    #[arg(
+        long,
+        value_name = "X",
+        value_parser = positive,
+        conflicts_with = "throttle",
+        help_heading = "Machine"
+    )]
     pub sim_disk_gb_s: Option<f64>,
     /// Folder on the disk to measure where the model is not here: a file of 512 MB is written there
     /// and removed
@@ -188,7 +194,13 @@ fn examine(
     report.container(container.as_ref());
     let plan = builder()?.plan()?;
     let choice = builder()?.planned_reader()?;
-    report.plan(&plan, arguments.engine.notes(&plan));
+    let mut notes = arguments.engine.notes(&plan);
+    if !subject.is_here() {
+        notes.push(
+            "the tokenizer is not here: what it keeps in memory is not in the plan".to_owned(),
+        );
+    }
+    report.plan(&plan, notes);
     drop(text);
     fits(&plan, &machine)?;
     let compute = Compute::measure(arguments, subject, &checkpoint, console)?;

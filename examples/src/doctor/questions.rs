@@ -52,17 +52,26 @@ fn window(model: &Model<'_>, plan: &MemoryPlan) -> Answer {
         let steps = (1..=longest.div_ceil(STEP)).map(|step| (step * STEP).min(longest));
         steps.take_while(|context| fits(*context)).last().unwrap_or(0)
     };
-    let (beside_most, at_all) = (most(plan.slots * 9 / 10), most(plan.floor_slots));
+    let (fewer, floor) = (plan.slots * 9 / 10, plan.floor_slots);
+    let at_all = most(floor);
+    let [planned, beside_floor, allowed] =
+        [plan.context, at_all, longest].map(|tokens| HumanCount(tokens as u64));
+    let would_fit = match (plan.slots, fewer) {
+        (slots, _) if slots <= floor => format!(
+            "The pool is the smallest one already: no slot can be given up for more, and beside it \
+             {beside_floor} would fit"
+        ),
+        (_, fewer) if fewer <= floor => {
+            format!("Beside the smallest pool, which is nearly this one, {beside_floor} would fit")
+        }
+        (_, fewer) => format!(
+            "With a tenth of the slots given up {} would fit, beside the smallest pool {beside_floor}",
+            HumanCount(most(fewer) as u64)
+        ),
+    };
     Answer {
         question: "What is the largest window?",
-        answer: format!(
-            "{} tokens are planned. With a tenth of the slots given up {} would fit, beside the \
-             smallest pool {}; the model allows {}.",
-            HumanCount(plan.context as u64),
-            HumanCount(beside_most as u64),
-            HumanCount(at_all as u64),
-            HumanCount(longest as u64)
-        ),
+        answer: format!("{planned} tokens are planned. {would_fit}; the model allows {allowed}."),
         figure: at_all as f64,
     }
 }

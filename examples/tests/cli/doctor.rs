@@ -65,6 +65,8 @@ fn a_model_that_is_not_here_on_a_machine_that_is_not_here() {
     let total = plan["total_bytes"].as_u64().expect("bytes");
     assert!(total <= 11_200_000_000 && total > 11_190_000_000, "{total}");
     assert!(number(&plan["experts_per_layer"]) > 30.0, "{plan}");
+    let notes = object["notes"].to_string();
+    assert!(notes.contains("the tokenizer is not here"), "{notes}");
     // Four tenths of 480 records at 1.5 GB/s are what a token waits for, at most.
     let prediction = &object["prediction"];
     let bytes = 0.4 * 480.0 * 2_764_800.0;
@@ -137,6 +139,22 @@ fn a_simulated_disk_is_measured_as_generate_has_it() {
     assert!(first >= 27_648.0 / 0.01e9, "{first}");
 }
 
+/// A tenth of the slots cannot be given up where the pool is the smallest one, or nearly.
+#[test]
+fn the_largest_window_knows_the_smallest_pool() {
+    let model = bundled();
+    let flags = ["--model", utf8(&model), "--threads", "1", "--no-table", "--sim-disk-gb-s", "2"];
+    for (slots, words) in [
+        ("18", "The pool is the smallest one already"),
+        ("19", "Beside the smallest pool, which is nearly this one, "),
+        ("100", "With a tenth of the slots given up "),
+    ] {
+        let object = examined(&[&flags[..], &["--slots", slots]].concat());
+        let answer = object["questions"][1]["answer"].as_str().expect("a sentence");
+        assert!(answer.contains(words), "{slots}: {answer}");
+    }
+}
+
 #[test]
 fn wrong_flags_are_named() {
     for (flags, word) in [
@@ -145,6 +163,8 @@ fn wrong_flags_are_named() {
         (&["--shape", "gpt"], "qwen3.8-flash-next"),
         (&["--sim-available", "8GB"], "--sim-ram"),
         (&["--model", "nowhere"], "nowhere"),
+        (&["--sim-disk-gb-s", "1.5", "--throttle", "apple"], "cannot be used with"),
+        (&["--context", "1"], "--context = 1: expected at least 2"),
     ] {
         assert_user_error(run, flags, word);
     }
