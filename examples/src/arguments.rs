@@ -211,7 +211,7 @@ impl EngineArguments {
             Some(LockName::Warn) => ModelLock::Warn,
             Some(LockName::Off) => ModelLock::Off,
             // Both would take the same memory.
-            None if self.sizing(model) == Sizing::Auto => ModelLock::Refuse,
+            None if self.elastic || self.sizing(model) == Sizing::Auto => ModelLock::Refuse,
             None => ModelLock::Warn,
         }
     }

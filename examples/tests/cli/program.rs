@@ -132,6 +132,12 @@ fn one_process_has_the_lock_of_a_model() {
     assert_eq!(warned.status.code(), Some(0), "{}", text(&warned.stderr));
     assert!(text(&warned.stderr).contains("another process has this model loaded"));
     assert_eq!(last_object(&text(&warned.stdout))["lock"], "elsewhere");
+    // Not where its pool follows the memory of the machine, as the other's may.
+    let elastic = generate(&["--slots", "100", "--elastic"]);
+    assert_eq!(elastic.status.code(), Some(2), "{}", text(&elastic.stderr));
+    assert!(text(&elastic.stderr).contains("has this model loaded"));
+    let warned = generate(&["--slots", "100", "--elastic", "--lock", "warn"]);
+    assert_eq!(warned.status.code(), Some(0), "{}", text(&warned.stderr));
     let silent = generate(&["--lock", "off"]);
     assert_eq!((silent.status.code(), text(&silent.stderr).as_str()), (Some(0), ""));
     chat.kill().unwrap();
