@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use slotstream::cache::{DEFAULT_POLICY, parse_policy};
 use slotstream::checkpoint::NormForm;
-use slotstream::core::RecordReader;
+use slotstream::core::{CancelToken, RecordReader};
 use slotstream::elastic::ElasticOptions;
 use slotstream::io::{ReaderKind, Throttle, Throttled, open_reader};
 use slotstream::{
@@ -216,11 +216,16 @@ impl EngineArguments {
         }
     }
 
-    /// A builder with all of these flags.
+    /// A builder with all of these flags, and what ends its work early.
     ///
     /// # Errors
-    /// [`slotstream::Error::Policy`] for an unknown policy.
-    pub fn builder(&self, model: &ModelFolder) -> Result<EngineBuilder, Failure> {
+    /// [`slotstream::Error::Policy`] for an unknown policy; [`Failure::Option`] for flags that do not go
+    /// together, and a context of one token.
+    pub fn builder(
+        &self,
+        model: &ModelFolder,
+        cancel: &CancelToken,
+    ) -> Result<EngineBuilder, Failure> {
         if let (Some(folder), ReaderArgument::Mmap) = (self.mirror.first(), self.reader) {
             return Err(Failure::Option {
                 option: "--mirror",
@@ -261,10 +266,14 @@ impl EngineArguments {
             });
         builder = match self.throttle {
             None => self.reader.set(builder),
-            Some(throttle) => builder.open_reader(Box::new(move |paths| {
-                let reader = open_reader(ReaderKind::Buffered, paths)?;
-                Ok(Arc::new(Throttled::new(reader, throttle)) as Arc<dyn RecordReader>)
-            })),
+            Some(throttle) => {
+                let cancel = cancel.clone();
+                builder.open_reader(Box::new(move |paths| {
+                    let reader = open_reader(ReaderKind::Buffered, paths)?;
+                    let reader = Throttled::new(reader, throttle).woken_by(cancel);
+                    Ok(Arc::new(reader) as Arc<dyn RecordReader>)
+                }))
+            }
         };
         for folder in &self.mirror {
             builder = builder.mirror(folder);

@@ -77,9 +77,8 @@ pub fn run_with(
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
     let model = arguments.engine.find_model()?;
-    let builder = arguments.engine.builder(&model)?;
-    let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
-    let builder = builder.checkpoints(arguments.checkpoints);
+    let builder = arguments.engine.builder(&model, &console.cancel)?;
+    let builder = builder.progress(console.load_progress()).checkpoints(arguments.checkpoints);
     let mut chat = Chat::new(&builder.build()?, &arguments)?;
     console.line(COMMANDS)?;
     let mut line = Vec::new();

@@ -72,6 +72,11 @@ impl Interrupt {
         *self.lock() = Ends::Now;
     }
 
+    /// From now on Ctrl-C ends the program after it has shown what there is.
+    fn ends_program(&self) {
+        *self.lock() = Ends::Program;
+    }
+
     /// Whether Ctrl-C was taken by something smaller than the program, as `signal` is.
     fn takes(&self, signal: i32) -> bool {
         let mut ends = self.lock();
@@ -102,6 +107,15 @@ impl<'a> Console<'a> {
     /// Writes to `out`; nothing cancels it and no progress is drawn.
     pub fn new(out: &'a mut dyn Write) -> Self {
         Self { out, cancel: CancelToken::new(), progress: false, interrupt: Interrupt::default() }
+    }
+
+    /// Opens or reads what may be a pipe that nobody ever writes to, before there is anything to show:
+    /// Ctrl-C does not wake such a call, and ends the program at once meanwhile.
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.interrupt.ends_now();
+        let waited = wait();
+        self.interrupt.ends_program();
+        waited
     }
 
     /// Writes a piece of text at once.

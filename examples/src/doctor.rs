@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use slotstream::checkpoint::Checkpoint;
+use slotstream::core::CancelToken;
 use slotstream::machine::{self, Machine, MetalGpu, NoGpu};
 use slotstream::{Error, MemoryPlan, TextParts};
 use slotstream_replay::bytes_a_token;
@@ -162,7 +163,7 @@ pub fn run(
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
-    let subject = Subject::find(&arguments)?;
+    let subject = console.waiting(|| Subject::find(&arguments))?;
     let mut report = Report::new(&subject, &arguments);
     let result = examine(&arguments, &subject, &mut report, console);
     if let Err(error) = &result {
@@ -189,7 +190,10 @@ fn examine(
     let text = TextParts::load(&subject.folder.path, checkpoint.config().vocab_size)?;
     let machine = arguments.machine();
     report.machine(&machine);
-    let builder = || Ok::<_, Failure>(arguments.engine.builder(&subject.folder)?.machine(machine));
+    let builder = || {
+        let builder = arguments.engine.builder(&subject.folder, &console.cancel)?;
+        Ok::<_, Failure>(builder.machine(machine))
+    };
     let container = arguments.engine.container_choice().open(&checkpoint)?;
     report.container(container.as_ref());
     let plan = builder()?.plan()?;
@@ -207,7 +211,7 @@ fn examine(
     report.compute(&compute);
     let disk = Disk::measure(arguments, subject, &checkpoint, container, &choice, console)?;
     report.disk(&disk, &choice);
-    let curves = Curves::new(arguments, subject, &checkpoint.geometry())?;
+    let curves = console.waiting(|| Curves::new(arguments, subject, &checkpoint.geometry()))?;
     let model = Model { checkpoint: &checkpoint, compute: &compute, disk: &disk };
     let hits = curves.at(plan.slots)?;
     let prediction = model.predict(&hits);
@@ -250,5 +254,5 @@ fn plan_for(
     (engine.slots, engine.experts_per_layer, engine.memory) = (None, None, None);
     // Nobody's 30%: a table over memory sizes is about memory.
     let folder = crate::ModelFolder { bundled: false, ..subject.folder.clone() };
-    Ok(engine.builder(&folder)?.machine(machine).plan()?)
+    Ok(engine.builder(&folder, &CancelToken::new())?.machine(machine).plan()?)
 }

@@ -39,16 +39,16 @@ pub fn run(
     let sampling = arguments.sampling();
     sampling.validate().map_err(Error::from)?;
     let built_in = || Prompt::Text { text: BUILT_IN_PROMPT.to_owned(), chat: false };
-    let prompt = match arguments.prompt.read()? {
+    let prompt = match console.waiting(|| arguments.prompt.read())? {
         None if arguments.load_session.is_none() => Some(built_in()),
         given => given,
     };
     let model = arguments.engine.find_model()?;
     arguments.check_files(&model.path)?;
-    let builder = arguments.engine.builder(&model)?;
-    let builder = builder.cancel(console.cancel.clone()).progress(console.load_progress());
-    let (builder, recorder) =
-        arguments.trace.begin(builder, &arguments.engine, &model, "generate")?;
+    let builder = arguments.engine.builder(&model, &console.cancel)?;
+    let builder = builder.progress(console.load_progress());
+    let (builder, recorder) = console
+        .waiting(|| arguments.trace.begin(builder, &arguments.engine, &model, "generate"))?;
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;

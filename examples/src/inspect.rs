@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use slotstream::checkpoint::{Checkpoint, check_values};
-use slotstream::core::{CancelToken, ErrorKind};
+use slotstream::core::ErrorKind;
 use slotstream::io::{ReaderKind, open_reader};
 use slotstream::{Error, MemoryPlan, TextParts};
 
@@ -65,7 +65,7 @@ pub fn run(
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
     let model = arguments.engine.find_model()?;
-    let builder = arguments.engine.builder(&model)?;
+    let builder = arguments.engine.builder(&model, &console.cancel)?;
     let mut report = Report::new(&model.path);
     // First, so that what the checks load is not part of the plan.
     let plan = builder.plan();
@@ -112,7 +112,7 @@ fn examine(
     let room = Room::new(&checkpoint, plan.context);
     report.notes = arguments.engine.notes(&plan);
     report.plan = Some(plan.into());
-    check_prompt(arguments, &parts, &room, &console.cancel, &mut report.findings)
+    check_prompt(arguments, &parts, &room, console, &mut report.findings)
 }
 
 /// Whether the prompt's tokens exist and leave room for an answer.
@@ -120,16 +120,17 @@ fn check_prompt(
     arguments: &Arguments,
     parts: &TextParts,
     room: &Room,
-    cancel: &CancelToken,
+    console: &Console<'_>,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    let tokens = match (arguments.prompt_tokens, arguments.prompt.read()?) {
+    let prompt = console.waiting(|| arguments.prompt.read())?;
+    let tokens = match (arguments.prompt_tokens, prompt) {
         (Some(tokens), _) => {
             room.check_len(tokens)?;
             tokens
         }
         (None, Some(prompt)) => {
-            let tokens = prompt.tokens(parts, cancel)?;
+            let tokens = prompt.tokens(parts, &console.cancel)?;
             room.check(&tokens)?;
             tokens.len()
         }

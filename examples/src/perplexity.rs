@@ -118,7 +118,7 @@ pub fn run(
     let arguments: Arguments = parse(arguments)?;
     let json = arguments.json || arguments.quiet;
     console.progress &= !json;
-    let source = Source::read(&arguments)?;
+    let source = console.waiting(|| Source::read(&arguments))?;
     let (engine, recorder, watchers) = build(&arguments, &source, console)?;
     let windows = source.windows(&engine, &arguments, &console.cancel)?;
     let mut passes = PhaseMetrics::default();
@@ -174,15 +174,14 @@ fn build(
     console: &Console<'_>,
 ) -> Result<(Engine, Recorder, Watchers), Failure> {
     let model = arguments.engine.find_model()?;
-    let mut builder = arguments.engine.builder(&model)?;
+    let mut builder = arguments.engine.builder(&model, &console.cancel)?;
     if let (None, Some(longest)) = (arguments.engine.context, source.longest()) {
         builder = builder.context(longest);
     }
     let rows = arguments.engine.chunk.unwrap_or(64);
-    let builder = builder.logit_rows(rows).cancel(console.cancel.clone());
-    let builder = builder.progress(console.load_progress());
-    let (builder, recorder) =
-        arguments.trace.begin(builder, &arguments.engine, &model, "perplexity")?;
+    let builder = builder.logit_rows(rows).progress(console.load_progress());
+    let (builder, recorder) = console
+        .waiting(|| arguments.trace.begin(builder, &arguments.engine, &model, "perplexity"))?;
     let (builder, watchers) = arguments.shadow.begin(builder)?;
     let engine = builder.build()?;
     watchers.check()?;

@@ -86,16 +86,16 @@ pub fn run(
     console: &mut Console<'_>,
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
-    let recording = match (&arguments.trace, &arguments.keys) {
-        (Some(path), _) => Recording::open(path)?,
-        (None, Some(path)) => Recording::open_as(path, TraceFormat::Keys)?,
-        (None, None) => Recording::open(bundled_trace())?,
-    };
+    let recording = console.waiting(|| match (&arguments.trace, &arguments.keys) {
+        (Some(path), _) => Recording::open(path),
+        (None, Some(path)) => Recording::open_as(path, TraceFormat::Keys),
+        (None, None) => Recording::open(bundled_trace()),
+    })?;
     if let Some(folder) = &arguments.svg {
         let made = fs::create_dir_all(folder);
         made.map_err(|source| Failure::File { path: folder.clone(), source })?;
     }
-    let requests = recording.requests()?;
+    let requests = console.waiting(|| recording.requests())?;
     let enough = CancelToken::new();
     let simulation = Simulation::new(arguments.size.slots(requests.geometry()))
         .unfloored()

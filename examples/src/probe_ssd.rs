@@ -245,7 +245,7 @@ fn probe(
     });
     let mut readers: Vec<(Source, Arc<dyn RecordReader>)> = Vec::new();
     for source in Source::all(arguments) {
-        readers.push((source, source.open(files)?));
+        readers.push((source, source.open(files, &console.cancel)?));
     }
     let depth = arguments.depth.iter().copied().max().unwrap_or(1);
     // In range: a record fits in memory, as the engine's slots do.
@@ -267,6 +267,10 @@ fn probe(
             let Some((_, reader)) = reader else { continue };
             measure::forget(files)?;
             let sample = Sample::of(reader, cell, warm_up, reads, &slots)?;
+            // Reads that Ctrl-C has woken were faster than the model of a disk.
+            if console.cancel.is_cancelled() {
+                break 'rounds;
+            }
             report.add(*cell, sample);
             samples += 1;
             bar.inc(1);

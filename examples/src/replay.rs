@@ -49,7 +49,7 @@ pub fn run(
         return exact::run(&arguments, console);
     }
     arguments.check_outputs()?;
-    let sources = Source::all(&arguments)?;
+    let sources = console.waiting(|| Source::all(&arguments))?;
     let policies = Policies::of(&arguments, &sources)?;
     let mut output = Output::new(&arguments);
     let sizes = sources.iter().map(|source| source.slots(&arguments).len());

@@ -112,8 +112,8 @@ pub fn run(
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
-    let shape = Shape::of((&arguments).into())?;
-    let skew = skew(&arguments, &shape)?;
+    let shape = console.waiting(|| Shape::of((&arguments).into()))?;
+    let skew = console.waiting(|| skew(&arguments, &shape))?;
     let spec = CheckpointSpec::new(shape.config.clone())
         .file_limit(arguments.file_limit)
         .routers(skew.clone());

@@ -187,8 +187,8 @@ pub fn run(
     }
     at_least("--rank", arguments.rank, 1)?;
     at_least("--rows", arguments.rows, 1)?;
-    let texts: Vec<String> =
-        arguments.texts.iter().map(|path| read_text(path, TEXT_LIMIT)).collect::<Result<_, _>>()?;
+    let texts = arguments.texts.iter().map(|path| read_text(path, TEXT_LIMIT));
+    let texts: Vec<String> = console.waiting(|| texts.collect::<Result<_, _>>())?;
     let model = arguments.engine.find_model()?;
     let out = arguments.out.clone().unwrap_or_else(|| model.path.join(SIDECAR_NAME));
     let file = destination(&out)?;
@@ -202,8 +202,7 @@ pub fn run(
     let store = Arc::new(Mutex::new(store));
     let engine = arguments
         .engine
-        .builder(&model)?
-        .cancel(console.cancel.clone())
+        .builder(&model, &console.cancel)?
         .progress(console.load_progress())
         .forecaster(Box::new(Recorder::new(&geometry, Arc::clone(&store))))
         // Nothing is read ahead, so the recorder is asked in every pass.

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slotstream_core::{Extent, ReadError, ReadRequest, ReaderMode, RecordReader};
+use slotstream_core::{CancelToken, Extent, ReadError, ReadRequest, ReaderMode, RecordReader};
 
 use crate::decorator::hand_on;
 
@@ -71,13 +71,16 @@ impl Throttle {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// How long a read sleeps before it looks whether it is to be woken.
+const NAP: Duration = Duration::from_millis(20);
+
 /// Lets another reader appear as slow as a [`Throttle`]: for experiments with disks that are not
 /// here. Over a [`MemReader`](crate::MemReader), or files that are in the page cache, the model is
 /// what is measured; where the reader behind it is slower, that is.
 ///
 /// A read that has brought its bytes sleeps until its end. On Linux the thread's timer slack
 /// (50 us, usually) is put aside for that; what is left is a few microseconds, and more where
-/// threads wait for a core.
+/// threads wait for a core. Who cannot wait for that [wakes](Self::woken_by) it.
 #[derive(Debug)]
 pub struct Throttled<R> {
     inner: R,
@@ -85,12 +88,22 @@ pub struct Throttled<R> {
     began: Instant,
     /// When the line is free, since it began.
     line: Mutex<Duration>,
+    wake: CancelToken,
 }
 
 impl<R: RecordReader> Throttled<R> {
     /// Slows `inner` down.
     pub fn new(inner: R, throttle: Throttle) -> Self {
-        Self { inner, throttle, began: Instant::now(), line: Mutex::new(Duration::ZERO) }
+        let (began, line, wake) = (Instant::now(), Mutex::default(), CancelToken::new());
+        Self { inner, throttle, began, line, wake }
+    }
+
+    /// From the moment when `token` is set on, reads sleep no more, those that do already among them: they
+    /// end as they would without a model.
+    #[must_use]
+    pub fn woken_by(mut self, token: CancelToken) -> Self {
+        self.wake = token;
+        self
     }
 
     /// The reader behind it.
@@ -107,9 +120,12 @@ impl<R: RecordReader> Throttled<R> {
     }
 
     fn wait(&self, end: Duration) {
-        let left = end.saturating_sub(self.began.elapsed());
-        if !left.is_zero() {
-            sleep_finely(left);
+        while !self.wake.is_cancelled() {
+            let left = end.saturating_sub(self.began.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            sleep_finely(left.min(NAP));
         }
     }
 }
@@ -218,6 +234,30 @@ mod tests {
         {
             assert!((found - expected).abs() < 0.1, "{found}, not {expected}");
         }
+    }
+
+    #[test]
+    fn a_sleeping_read_is_woken_and_has_its_bytes() {
+        let folder = crate::direct::tests::folder();
+        let path = crate::direct::tests::file(&folder, "data", b"some bytes");
+        let inner = crate::open_reader(crate::ReaderKind::Buffered, &[path]).unwrap();
+        let token = CancelToken::new();
+        let slow = Throttle::new(Duration::from_secs(3600), 1e9);
+        let reader = Throttled::new(inner, slow).woken_by(token.clone());
+        let read = || {
+            let mut bytes = [0; 4];
+            let extent = Extent::new(slotstream_core::FileId::new(0), 5, 4).unwrap();
+            reader.read_exact_at(&extent, &mut bytes).unwrap();
+            bytes
+        };
+        std::thread::scope(|scope| {
+            let sleeping = scope.spawn(read);
+            sleep(Duration::from_millis(50));
+            assert!(!sleeping.is_finished());
+            token.cancel();
+            assert_eq!(&sleeping.join().unwrap(), b"byte");
+        });
+        assert_eq!(&read(), b"byte", "nor do later ones sleep");
     }
 
     #[test]

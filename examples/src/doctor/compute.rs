@@ -58,7 +58,7 @@ impl Compute {
         let part = Checkpoint::open(folder.path()).map_err(Error::from)?.geometry();
         let slots = part.floor_slots().max(LAYERS * part.top_k());
         let engine = flags
-            .builder(&place)?
+            .builder(&place, &console.cancel)?
             // Zeros route to the same experts in every pass, so all are resident.
             .sizing(Sizing::Slots(slots))
             .reader(ReaderKind::Buffered)
@@ -67,7 +67,6 @@ impl Compute {
             .norms(NormForm::Raw)
             .context((2 * TOKENS).min(config.max_position_embeddings))
             .chunk(WARM_UP)
-            .cancel(console.cancel.clone())
             .build()?;
         let seconds = decode(&engine, console)?;
         let (bytes, here) = (touched(checkpoint), touched(engine.checkpoint()));

@@ -7,7 +7,9 @@ use std::time::Instant;
 use serde::Serialize;
 use slotstream::checkpoint::Checkpoint;
 use slotstream::checkpoint::container::Container;
-use slotstream::core::{ExpertIdx, ExpertKey, Extent, FileId, LayerIdx, RecordReader, Rng};
+use slotstream::core::{
+    CancelToken, ExpertIdx, ExpertKey, Extent, FileId, LayerIdx, RecordReader, Rng,
+};
 use slotstream::experts::RecordIndex;
 use slotstream::io::{LaneQueue, ReaderChoice, ReaderKind, Throttle, Throttled, open_reader};
 use slotstream::{CheckpointIndex, Error};
@@ -94,7 +96,9 @@ impl Disk {
         };
         let lanes = arguments.engine.lanes.unwrap_or(8);
         let throttle = arguments.engine.throttle;
-        Measuring::new(reads, choice.kind, throttle, (lanes, record))?.all(console)
+        let measuring =
+            Measuring::new(reads, choice.kind, throttle, (lanes, record), &console.cancel)?;
+        measuring.all(console)
     }
 
     fn simulated(gb_s: f64, record_bytes: u64) -> Self {
@@ -219,6 +223,7 @@ impl Measuring {
         kind: ReaderKind,
         throttle: Option<Throttle>,
         (lanes, record): (usize, u64),
+        cancel: &CancelToken,
     ) -> Result<Self, Failure> {
         // A copy of all files in memory is not what a probe should make. A model of a disk goes over
         // the page cache, as it does for an engine.
@@ -227,7 +232,7 @@ impl Measuring {
         let mut reader: Arc<dyn RecordReader> =
             open_reader(kind, &reads.files).map_err(Error::from)?;
         if let Some(throttle) = throttle {
-            reader = Arc::new(Throttled::new(reader, throttle));
+            reader = Arc::new(Throttled::new(reader, throttle).woken_by(cancel.clone()));
         }
         let queue = LaneQueue::new(reader, lanes).map_err(Error::from)?;
         let longest = reads.records.iter().flatten().map(Extent::len).max().unwrap_or(0);
@@ -251,7 +256,7 @@ impl Measuring {
         for _ in 0..ROUNDS {
             for (burst, samples) in BURSTS.into_iter().zip(&mut samples) {
                 let reads: Vec<Extent> = records.by_ref().take(burst).flatten().collect();
-                if reads.is_empty() || console.cancel.is_cancelled() {
+                if reads.is_empty() {
                     break;
                 }
                 if cached {
@@ -260,6 +265,10 @@ impl Measuring {
                 bytes += reads.iter().map(Extent::len).sum::<u64>();
                 let (before, begun) = (processor_time(), Instant::now());
                 pass(&self.queue, reads, &self.slots, None)?;
+                // Reads that Ctrl-C has woken were faster than the model of a disk.
+                if console.cancel.is_cancelled() {
+                    return Err(Failure::Interrupted { what: "measuring the disk" });
+                }
                 samples.push(begun.elapsed().as_secs_f64());
                 processor += processor_time().saturating_sub(before).as_secs_f64();
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotstream_core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
+use slotstream_core::{CancelToken, Extent, FileId, ReadError, ReaderMode, RecordReader};
 use slotstream_io::{ReaderKind, Throttle, Throttled, open_reader};
 
 use super::Arguments;
@@ -30,13 +30,19 @@ impl Source {
     }
 
     /// Opens it over `files`.
-    pub(super) fn open(self, files: &[PathBuf]) -> Result<Arc<dyn RecordReader>, Failure> {
+    pub(super) fn open(
+        self,
+        files: &[PathBuf],
+        cancel: &CancelToken,
+    ) -> Result<Arc<dyn RecordReader>, Failure> {
         match self {
             Self::Reader(kind) => {
                 let reader = open_reader(kind, files);
                 Ok(Arc::new(Single(reader.map_err(|source| Failure::Reader { source })?)))
             }
-            Self::Model(throttle) => Ok(Arc::new(Throttled::new(Nothing, throttle))),
+            Self::Model(throttle) => {
+                Ok(Arc::new(Throttled::new(Nothing, throttle).woken_by(cancel.clone())))
+            }
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn counters(
 pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> Result<Ended, Failure> {
     let (mut text, mut table, mut differs) = (String::new(), Figures::new(COLUMNS), None);
     for path in &arguments.trace {
-        let compared = Compared::of(Recording::open(path)?)?;
+        let compared = console.waiting(|| Compared::of(Recording::open(path)?))?;
         if console.cancel.is_cancelled() {
             return Ok(Ended::Interrupted);
         }

@@ -77,7 +77,8 @@ fn watch(
     console: &Console<'_>,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    let mut log = arguments.events.as_deref().map(EventLog::create).transpose()?;
+    let events = arguments.events.as_deref();
+    let mut log = console.waiting(|| events.map(EventLog::create).transpose())?;
     for source in sources {
         let simulation = simulation(arguments, source, console)?;
         for name in &policies.names {

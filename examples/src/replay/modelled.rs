@@ -34,7 +34,7 @@ pub(super) fn add(
             }
         }
     }
-    let forecasts = recording.play(&mut models)?.totals.forecasts;
+    let forecasts = console.waiting(|| recording.play(&mut models))?.totals.forecasts;
     if models.cancel.is_cancelled() {
         return Err(ReplayError::Cancelled.into());
     }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use super::{last_object, output};
+use super::chat::parts;
+use super::{last_object, output, utf8};
 
 /// The program that cargo built beside this test.
 fn program(name: &str) -> PathBuf {
@@ -146,6 +147,38 @@ fn one_process_has_the_lock_of_a_model() {
     let alone = generate(&["--lock", "refuse"]);
     assert_eq!(alone.status.code(), Some(0), "{}", text(&alone.stderr));
     assert_eq!(last_object(&text(&alone.stdout))["lock"], "held");
+}
+
+/// A process of its own, whose memory no other test changes.
+#[test]
+fn memory_that_forks_have_taken_is_given_back_by_commands() {
+    const FORKS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    let lines = format!("Hello\n{}/reset\nHello\n/fork\n", "/fork\n".repeat(FORKS));
+    fs::write(&script, lines).unwrap();
+    let talk = |memory: u64| {
+        let mut command = Command::new(program("chat"));
+        command.args(["--greedy", "--max-tokens", "8", "--context", "256", "--lock", "off"]);
+        command.args(["--memory", &memory.to_string()]).env_remove("SLOTSTREAM_MODEL");
+        command.stdin(fs::File::open(&script).unwrap()).output().unwrap()
+    };
+    let refused = text(&talk(1 << 20).stderr);
+    let (_, least) = refused.split_once("give at least ").expect("the arithmetic");
+    let least: u64 = least.split(' ').next().unwrap().parse().unwrap();
+    // The pool takes what all records need, conversations the rest.
+    let output = talk(least + (64 << 20));
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = parts(&shown);
+    let full = said.iter().position(|said| said.contains("no memory")).expect("too many");
+    assert!(said[full - 1].contains("remembered"), "{}", said[full - 1]);
+    for words in ["more are needed", "/back gives up the last of", "/reset all", "more --memory"] {
+        assert!(said[full].contains(words), "{}", said[full]);
+    }
+    // Without the forks there is room again, and the conversation begins as it did.
+    assert_eq!(said[FORKS + 2], said[0]);
+    assert!(said[FORKS + 3].contains("remembered"), "{}", said[FORKS + 3]);
 }
 
 #[cfg(target_os = "linux")]
@@ -318,6 +351,96 @@ fn an_interrupt_ends_with_the_figures_so_far() {
     let recording = slotstream_replay::Recording::open(&trace).unwrap().requests().unwrap();
     assert!(recording.lookups() > 0);
     assert!(object["tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
+}
+
+/// Sends a signal to a program.
+fn send(signal: &str, child: &Child) {
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success(), "{signal}");
+}
+
+/// Its code, if it ends before so many seconds are over.
+fn code_within(seconds: u64, child: &mut Child) -> Option<i32> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// Whatever is read before there is anything to show may be a pipe that nobody writes to.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_wait_for_a_pipe_is_ended_at_once() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, out) = (folder.path().join("pipe"), folder.path().join("out"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (pipe, out) = (utf8(&pipe), utf8(&out));
+    for (name, flags) in [
+        ("generate", &["--prompt-file", pipe][..]),
+        ("inspect", &["--prompt-file", pipe]),
+        ("perplexity", &["--text", pipe]),
+        ("perplexity", &["--tokens-of", pipe]),
+        ("train_lookahead", &[pipe, pipe, pipe, "--out", out]),
+        ("replay", &["--trace", pipe]),
+        ("replay", &["--exact", "--trace", pipe]),
+        ("pool_view", &["--trace", pipe]),
+        ("synthesize", &["--out", out, "--like", pipe]),
+        ("synthesize", &["--out", out, "--config", pipe]),
+        ("doctor", &["--config", pipe]),
+    ] {
+        let mut command = Command::new(program(name));
+        command.args(flags).env_remove("SLOTSTREAM_MODEL");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // This end opens once the other one has been: from then on the program waits for bytes.
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = fs::OpenOptions::new();
+        options.write(true).custom_flags(nonblock);
+        let _open = loop {
+            if let Ok(open) = options.open(pipe) {
+                break open;
+            }
+            assert!(child.try_wait().unwrap().is_none(), "{name} {flags:?} ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        std::thread::sleep(Duration::from_millis(50));
+        send("-INT", &child);
+        assert_eq!(code_within(20, &mut child), Some(130), "{name} {flags:?}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{name} {flags:?}");
+    }
+}
+
+/// A read on the model of a disk sleeps for as long as ten seconds.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupt_wakes_a_slow_disk() {
+    for (name, flags) in [
+        ("generate", &["--throttle", "latency=10000ms,gbs=1"][..]),
+        ("probe_ssd", &["--throttle", "latency=10000ms,gbs=1"]),
+        ("doctor", &["--model", "models/tiny-moe", "--throttle", "latency=10000ms,gbs=1"]),
+    ] {
+        let mut command = Command::new(program(name));
+        command.args(flags).env_remove("SLOTSTREAM_MODEL");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let caught = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() >> 1 & 1 == 1)
+        };
+        while !caught() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Time to come to the first read.
+        std::thread::sleep(Duration::from_millis(1500));
+        send("-INT", &child);
+        assert_eq!(code_within(6, &mut child), Some(130), "{name} {flags:?}");
+    }
 }
 
 /// Whether this process was started so; its children inherit it.
