@@ -29,9 +29,11 @@ compile_error!("slotstream reads little-endian checkpoints in place and needs a 
 
 mod arena;
 mod checks;
+mod device;
 mod error;
 mod host;
 mod huge;
+mod lease;
 #[cfg(target_os = "macos")]
 mod metal;
 mod ops;
@@ -42,10 +44,12 @@ mod slab;
 mod sync;
 mod weights;
 
-pub use arena::{PieceLease, Reading, RunLease, SlotArena, SlotDevice, SlotLease, SlotMemory};
+pub use arena::SlotArena;
+pub use device::{SlotDevice, SlotMemory};
 pub use error::{CandleContext, Error};
 pub use host::HostOps;
 pub use huge::zeros;
+pub use lease::{PieceLease, Reading, RunLease, SlotLease};
 #[cfg(target_os = "macos")]
 pub use metal::{MetalEncoder, recommended_working_set};
 pub use ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, Ops, SlotRows};

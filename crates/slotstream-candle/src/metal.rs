@@ -17,7 +17,7 @@ use slotstream_kernels::metal::{Bind, Direction, Dispatch, MAX_BUFFERS};
 use self::memory::Slots;
 use self::pipelines::Pipelines;
 use self::tensors::{buffer_of, metal_buffer, values};
-use crate::arena::SlotDevice;
+use crate::device::SlotDevice;
 use crate::planned::{GpuFigures, PlanEncoder, Resource};
 use crate::{CandleContext, Error};
 

@@ -8,7 +8,8 @@ use candle_core::{Device, Tensor};
 use slotstream_core::{RecordLayout, SlotId};
 use slotstream_kernels::Rope;
 
-use crate::arena::{Reading, SlotDevice};
+use crate::device::SlotDevice;
+use crate::lease::Reading;
 use crate::{
     AffineWeight, Bf16Weight, DeltaWeight, Error, HcWeight, MlpWeight, PagedTensor, PleGateWeight,
 };

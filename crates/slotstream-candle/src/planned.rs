@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use slotstream_kernels::Rope;
 use slotstream_kernels::metal::{Direction, Dispatch, Element, rope_angles};
 
-use crate::arena::{Reading, SlotDevice};
+use crate::device::SlotDevice;
+use crate::lease::Reading;
 use crate::{CandleContext, Error};
 
 /// What a buffer of a launch is.

@@ -9,7 +9,8 @@ use memmap2::{MmapMut, MmapOptions};
 use slotstream_core::{SlotId, Tick};
 
 use crate::Error;
-use crate::arena::{PieceLease, RunLease, SlotDevice, SlotMemory};
+use crate::device::{SlotDevice, SlotMemory};
+use crate::lease::{PieceLease, RunLease};
 use crate::sync::{AtomicU32, Ordering};
 
 /// State of a slot that is being written; smaller numbers count readers.
@@ -208,11 +209,11 @@ impl Slab {
         let states = &self.states[first..first + count];
         debug_assert!(states.iter().all(|state| state.load(Ordering::Relaxed) == WRITING));
         // SAFETY: the slots lie in the memory (asserted), one after another. `RunLease` owns a
-        // `SlotLease` of each of them, made in ascending order in this slab, so all are in state
-        // WRITING for as long as it lives: no `Reading` covers them and no other lease exists.
-        // It never gives those leases away, and `RunLease::bytes` borrows it mutably for the life
-        // of the result, so this is the only reference to these bytes. The leases keep the slab,
-        // hence the memory, alive.
+        // `SlotLease` of each of them, for `RunLease::add` takes only the next one of this slab, so
+        // all are in state WRITING for as long as it lives: no `Reading` covers them and no other
+        // lease exists. It never gives those leases away, and `RunLease::bytes` borrows it mutably
+        // for the life of the result, so this is the only reference to these bytes. The leases keep
+        // the slab, hence the memory, alive.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.base.as_ptr().add(first * self.stride),

@@ -10,7 +10,7 @@ use objc2_metal::{MTLBuffer as _, MTLDevice as _};
 use slotstream_core::{SlotId, Tick};
 
 use super::tensors::metal_buffer;
-use crate::arena::{SlotDevice, SlotMemory};
+use crate::device::{SlotDevice, SlotMemory};
 use crate::{CandleContext, Error};
 
 /// Largest slab, where the GPU takes as much: on machines with little memory it takes less.

@@ -6,17 +6,18 @@ use candle_core::{DType, Device, Tensor};
 use slotstream_core::RecordLayout;
 use slotstream_kernels::metal::{
     AttentionShape, AttentionViews, ConvShape, DeltaRing, DeltaShape, DeltaViews, Dispatch,
-    Element, ExpertJobs, ExpertViews, HcScratch, HcView, HeadShape, PleViews, SelectShape,
-    SharedScratch, SharedView, SlotJob, affine_matmul, affine_rows, bf16_matmul, block_key,
-    block_select, conv_silu, expert_mlp, gated_delta, hc_inject, hc_mix, indexed_attention,
-    norm_rope, ple_gate, rank_sum, route, shared_expert,
+    Element, ExpertJobs, ExpertViews, HcScratch, HcView, HeadShape, PlanError, PleViews,
+    SelectShape, SharedScratch, SharedView, SlotJob, affine_matmul, affine_rows, bf16_matmul,
+    block_key, block_select, conv_silu, expert_mlp, gated_delta, hc_inject, hc_mix,
+    indexed_attention, norm_rope, ple_gate, rank_sum, route, shared_expert,
 };
 use slotstream_kernels::{Arithmetic, Rope};
 
 use super::view::{affine, bf16, bytes, floats, paged, slots, words};
 use super::{PlannedOps, Resource};
-use crate::arena::{Reading, SlotDevice};
-use crate::checks::{check_cols, check_heads, check_range, matrix2, wrong_shape};
+use crate::checks::{self, check_range, matrix2, rows_of, wrong_shape};
+use crate::device::SlotDevice;
+use crate::lease::Reading;
 use crate::ops::{AttentionInputs, BlockShape, DeltaInputs, DeltaRecord, HeadLayout, SlotRows};
 use crate::{
     AffineWeight, Bf16Weight, CandleContext, DeltaWeight, Error, HcWeight, MlpWeight, Ops,
@@ -34,9 +35,17 @@ impl PlannedOps {
     fn encode(
         &self,
         op: &'static str,
-        plan: Result<Vec<Dispatch<Resource<'_>>>, slotstream_kernels::metal::PlanError>,
+        plan: Result<Vec<Dispatch<Resource<'_>>>, PlanError>,
     ) -> Result<(), Error> {
         self.encoder.encode(plan.map_err(|source| Error::Plan { op, source })?)
+    }
+
+    fn launch(
+        &self,
+        op: &'static str,
+        plan: Result<Dispatch<Resource<'_>>, PlanError>,
+    ) -> Result<(), Error> {
+        self.encode(op, plan.map(|launch| vec![launch]))
     }
 
     /// A product whose activations are rounded on both sides.
@@ -47,7 +56,7 @@ impl PlannedOps {
         let half = |name, tensor| bytes(OP, name, tensor, DType::BF16);
         let (x, to) = (half("x", &x)?, half("out", &out)?);
         let plan = affine_matmul(Element::Bf16, m, x, &affine(OP, w)?, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         out.to_dtype(DType::F32).within(OP)
     }
 }
@@ -84,37 +93,37 @@ impl Ops for PlannedOps {
         let list = self.encoder.words(ids.to_vec())?;
         let (list, to) = (words(OP, "ids", &list)?, floats(OP, "out", &out)?);
         let plan = affine_rows(&affine(OP, w)?, ids.len(), list, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
     fn affine_matmul(&self, x: &Tensor, w: &AffineWeight) -> Result<Tensor, Error> {
         const OP: &str = "affine_matmul";
-        let m = check_cols(OP, "x", matrix2(OP, "x", x)?, w.cols())?;
+        let m = rows_of(OP, "x", x, w.cols())?;
         if self.element == Element::Bf16 {
             return self.rounded_matmul(x, m, w);
         }
         let out = self.matrix(m, w.rows())?;
         let (x, to) = (floats(OP, "x", x)?, floats(OP, "out", &out)?);
         let plan = affine_matmul(Element::F32, m, x, &affine(OP, w)?, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
     fn bf16_matmul(&self, x: &Tensor, w: &Bf16Weight) -> Result<Tensor, Error> {
         const OP: &str = "bf16_matmul";
-        let m = check_cols(OP, "x", matrix2(OP, "x", x)?, w.cols())?;
+        let m = rows_of(OP, "x", x, w.cols())?;
         let out = self.matrix(m, w.rows())?;
         let (x, to) = (floats(OP, "x", x)?, floats(OP, "out", &out)?);
         let plan = bf16_matmul(Element::F32, m, x, &bf16(OP, w)?, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
     fn hc_mix(&self, h: &Tensor, w: &HcWeight) -> Result<(Tensor, Option<Tensor>), Error> {
         const OP: &str = "hc_mix";
         let width = w.up.rows();
-        let m = check_cols(OP, "h", matrix2(OP, "h", h)?, width)?;
+        let m = rows_of(OP, "h", h, width)?;
         let mixed = self.matrix(m, width / w.streams.max(1))?;
         let gates = w.inject.as_ref().map(|_| self.matrix(m, w.streams)).transpose()?;
         let view = HcView {
@@ -138,15 +147,10 @@ impl Ops for PlannedOps {
 
     fn hc_inject(&self, h: &Tensor, inject: &Tensor, y: &Tensor) -> Result<(), Error> {
         const OP: &str = "hc_inject";
-        let (m, hidden) = matrix2(OP, "y", y)?;
-        let (rows, streams) = matrix2(OP, "inject", inject)?;
-        let expected = [m, streams * hidden];
-        if rows != m || h.dims() != expected {
-            return Err(wrong_shape(OP, "h", h.dims(), &expected));
-        }
+        let (m, streams, hidden) = checks::hc_inject(h, inject, y)?;
         let (h, inject) = (floats(OP, "h", h)?, floats(OP, "inject", inject)?);
         let plan = hc_inject(m, streams, hidden, h, inject, floats(OP, "y", y)?);
-        self.encode(OP, plan.map(|launch| vec![launch]))
+        self.launch(OP, plan)
     }
 
     fn conv_silu(
@@ -156,18 +160,12 @@ impl Ops for PlannedOps {
         dilation: usize,
     ) -> Result<Tensor, Error> {
         const OP: &str = "conv_silu";
-        let (channels, kernel) = matrix2(OP, "weight", weight)?;
-        let history = kernel.saturating_sub(1) * dilation;
-        let rows = check_cols(OP, "window", matrix2(OP, "window", window)?, channels)?;
-        let m = rows
-            .checked_sub(history)
-            .filter(|_| kernel > 0)
-            .ok_or_else(|| wrong_shape(OP, "window", window.dims(), &[history + 1, channels]))?;
+        let (m, channels, kernel) = checks::conv_silu(window, weight, dilation)?;
         let out = self.matrix(m, channels)?;
         let (window, weight) = (floats(OP, "window", window)?, floats(OP, "weight", weight)?);
         let shape = ConvShape { channels, kernel, dilation };
         let plan = conv_silu(m, shape, window, weight, floats(OP, "out", &out)?);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
@@ -180,11 +178,7 @@ impl Ops for PlannedOps {
     ) -> Result<Tensor, Error> {
         const OP: &str = "gated_delta";
         let (nk, nv, dk, dv) = (w.key_heads, w.value_heads, w.key_dim, w.value_dim);
-        let width = 2 * nk * dk + nv * dv;
-        let m = check_cols(OP, "qkv", matrix2(OP, "qkv", inputs.qkv)?, width)?;
-        if state.dims() != [nv, dk, dv] {
-            return Err(wrong_shape(OP, "state", state.dims(), &[nv, dk, dv]));
-        }
+        let m = checks::gated_delta(inputs, w, state, record)?;
         let views = DeltaViews {
             qkv: floats(OP, "qkv", inputs.qkv)?,
             a: floats(OP, "a", inputs.a)?,
@@ -202,11 +196,11 @@ impl Ops for PlannedOps {
             sigmoid_gate: w.sigmoid_gate,
             eps: w.eps,
         };
-        let ring = record.map(|record| self.ring(m, record)).transpose()?;
+        let ring = record.map(|record| self.ring(record)).transpose()?;
         let out = self.matrix(m, nv * dv)?;
         let (state, to) = (floats(OP, "state", state)?, floats(OP, "out", &out)?);
         let plan = gated_delta(m, &shape, &views, state, ring.as_ref(), to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
@@ -220,8 +214,7 @@ impl Ops for PlannedOps {
         position: u64,
     ) -> Result<Tensor, Error> {
         const OP: &str = "norm_rope";
-        let (m, row_stride) = matrix2(OP, "x", x)?;
-        check_heads(OP, heads, row_stride)?;
+        let (m, row_stride) = checks::norm_rope(x, heads)?;
         let out = self.matrix(m, heads.heads * heads.dim)?;
         let shape = HeadShape {
             row_stride,
@@ -235,7 +228,7 @@ impl Ops for PlannedOps {
         let (x, weight) = (floats(OP, "x", x)?, floats(OP, "weight", weight)?);
         let (angles, to) = (floats(OP, "angles", &angles)?, floats(OP, "out", &out)?);
         let plan = norm_rope(m, shape, eps, x, weight, angles, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
@@ -254,7 +247,7 @@ impl Ops for PlannedOps {
         let (raw, weight) = (floats(OP, "raw", raw)?, floats(OP, "weight", weight)?);
         let (angles, to) = (floats(OP, "angles", &angles)?, floats(OP, "out", &out)?);
         let plan = block_key(1, ratio, dim, rope.dims(), eps, raw, weight, angles, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
@@ -266,14 +259,8 @@ impl Ops for PlannedOps {
         position: u64,
     ) -> Result<Tensor, Error> {
         const OP: &str = "block_select";
+        let (m, blocks) = checks::block_select(queries, keys, shape, position)?;
         let BlockShape { heads, ratio, budget_blocks } = shape;
-        let size = matrix2(OP, "queries", queries)?;
-        let m = check_cols(OP, "queries", size, heads * keys.width())?;
-        let blocks = (position as usize + m) / ratio.max(1);
-        if blocks > keys.len() {
-            let (value, limit) = (blocks as u64, keys.len() as u64 + 1);
-            return Err(Error::Range { op: OP, what: "visible blocks", value, limit });
-        }
         let out = self.room(&[m, budget_blocks], DType::U32)?;
         let scores = self.matrix(m, blocks)?;
         let shape = SelectShape {
@@ -292,16 +279,7 @@ impl Ops for PlannedOps {
     fn indexed_attention(&self, inputs: &AttentionInputs<'_>) -> Result<Tensor, Error> {
         const OP: &str = "indexed_attention";
         let AttentionInputs { keys, values, gate_layout: heads, position, .. } = *inputs;
-        let (m, gate_row_stride) = matrix2(OP, "gate", inputs.gate)?;
-        check_heads(OP, heads, gate_row_stride)?;
-        let width = inputs.kv_heads * heads.dim;
-        let seen = position as usize + m;
-        for (name, paged) in [("keys", keys), ("values", values)] {
-            if paged.width() != width || paged.len() < seen {
-                let found = [paged.len(), paged.width()];
-                return Err(wrong_shape(OP, name, &found, &[seen, width]));
-            }
-        }
+        let (m, gate_row_stride) = checks::indexed_attention(inputs)?;
         let budget = inputs.selection.map(|selection| matrix2(OP, "selection", selection));
         let shape = AttentionShape {
             heads: heads.heads,
@@ -331,15 +309,11 @@ impl Ops for PlannedOps {
 
     fn route(&self, logits: &Tensor, top_k: usize) -> Result<(Tensor, Tensor), Error> {
         const OP: &str = "route";
-        let (m, experts) = matrix2(OP, "logits", logits)?;
-        if top_k > experts {
-            let (value, limit) = (top_k as u64, experts as u64 + 1);
-            return Err(Error::Range { op: OP, what: "top-k", value, limit });
-        }
+        let (m, experts) = checks::route(logits, top_k)?;
         let (ids, weights) = (self.room(&[m, top_k], DType::U32)?, self.matrix(m, top_k)?);
         let (logits, to) = (floats(OP, "logits", logits)?, floats(OP, "weights", &weights)?);
         let plan = route(m, experts, top_k, logits, words(OP, "ids", &ids)?, to);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok((ids, weights))
     }
 
@@ -369,16 +343,11 @@ impl Ops for PlannedOps {
         out: &Tensor,
     ) -> Result<(), Error> {
         const OP: &str = "expert_mlp";
-        let hidden = layout.shape().hidden();
-        let m = check_cols(OP, "x", matrix2(OP, "x", x)?, hidden)?;
-        let places = check_cols(OP, "out", matrix2(OP, "out", out)?, hidden)?;
+        let (m, places) = checks::expert_mlp(layout, experts, x, out)?;
         let mut jobs = Vec::with_capacity(experts.len());
         for expert in experts {
-            check_range(OP, "row", expert.rows, m)?;
-            check_range(OP, "place", expert.places, places)?;
             let Some(entry) = reading.slots().position(|slot| slot == expert.slot) else {
-                let (purpose, state) = ("reading", "not lent to this call");
-                return Err(Error::SlotBusy { slot: expert.slot, purpose, state });
+                return Err(checks::not_lent(expert.slot));
             };
             let (rows, places) = (expert.rows, expert.places);
             jobs.push(SlotJob { slot: entry as u32, rows, places });
@@ -406,15 +375,11 @@ impl Ops for PlannedOps {
 
     fn rank_sum(&self, y: &Tensor, weights: &Tensor) -> Result<Tensor, Error> {
         const OP: &str = "rank_sum";
-        let ((m, top_k), (places, hidden)) =
-            (matrix2(OP, "weights", weights)?, matrix2(OP, "y", y)?);
-        if places != m * top_k {
-            return Err(wrong_shape(OP, "y", y.dims(), &[m * top_k, hidden]));
-        }
+        let (m, top_k, hidden) = checks::rank_sum(y, weights)?;
         let out = self.matrix(m, hidden)?;
         let (y, weights) = (floats(OP, "y", y)?, floats(OP, "weights", weights)?);
         let plan = rank_sum(m, top_k, hidden, y, weights, floats(OP, "out", &out)?);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok(out)
     }
 
@@ -425,7 +390,7 @@ impl Ops for PlannedOps {
         gate: &Bf16Weight,
     ) -> Result<Tensor, Error> {
         const OP: &str = "shared_expert";
-        let m = check_cols(OP, "x", matrix2(OP, "x", x)?, mlp.gate.cols())?;
+        let m = rows_of(OP, "x", x, mlp.gate.cols())?;
         let out = self.matrix(m, mlp.down.rows())?;
         let w = SharedView {
             gate: affine(OP, &mlp.gate)?,
@@ -464,7 +429,7 @@ impl Ops for PlannedOps {
         };
         let (to, conv_in) = (floats(OP, "gated", &gated)?, floats(OP, "normed", &normed)?);
         let plan = ple_gate((m, w.streams, hidden), w.eps, &views, to, conv_in);
-        self.encode(OP, plan.map(|launch| vec![launch]))?;
+        self.launch(OP, plan)?;
         Ok((gated, normed))
     }
 
@@ -478,7 +443,7 @@ impl Ops for PlannedOps {
         let ones = self.encoder.floats(vec![1.0; m])?;
         let (x, ones) = (floats(OP, "x", x)?, floats(OP, "ones", &ones)?);
         let plan = hc_inject(m, 1, width, x, ones, floats(OP, "y", y)?);
-        self.encode(OP, plan.map(|launch| vec![launch]))
+        self.launch(OP, plan)
     }
 
     fn scratch(&self, shape: (usize, usize)) -> Result<Tensor, Error> {
@@ -487,16 +452,9 @@ impl Ops for PlannedOps {
 }
 
 impl PlannedOps {
-    fn ring(
-        &self,
-        m: usize,
-        record: DeltaRecord<'_>,
-    ) -> Result<DeltaRing<Resource<'static>>, Error> {
+    fn ring(&self, record: DeltaRecord<'_>) -> Result<DeltaRing<Resource<'static>>, Error> {
         const OP: &str = "gated_delta";
         let DeltaRecord { ring, entries } = record;
-        if entries.len() != m {
-            return Err(wrong_shape(OP, "entries", &[entries.len()], &[m]));
-        }
         let count = ring.dim(0).within(OP)?;
         let kept: Vec<u32> = entries.iter().flatten().map(|entry| *entry as u32).collect();
         check_range(OP, "ring entry", &kept, count)?;

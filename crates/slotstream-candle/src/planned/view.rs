@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 use slotstream_kernels::metal::{AffineView, Bf16View, PagedView, View};
 
 use super::Resource;
-use crate::arena::Reading;
+use crate::lease::Reading;
 use crate::{AffineWeight, Bf16Weight, Error, PagedTensor};
 
 /// A view of what a launch touches.

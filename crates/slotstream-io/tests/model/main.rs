@@ -60,9 +60,11 @@ under_test! {
     backoff = "../../../slotstream-experts/src/backoff.rs";
     builder = "../../../slotstream-experts/src/builder.rs";
     contract = "../../../slotstream-candle/src/provider.rs";
+    device = "../../../slotstream-candle/src/device.rs";
     error = "../../../slotstream-experts/src/error.rs";
     index = "../../../slotstream-experts/src/index.rs";
     landing = "../../../slotstream-experts/src/landing.rs";
+    lease = "../../../slotstream-candle/src/lease.rs";
     lookahead = "../../../slotstream-experts/src/lookahead.rs";
     metrics = "../../../slotstream-experts/src/metrics.rs";
     prompt = "../../../slotstream-experts/src/prompt.rs";
@@ -78,10 +80,12 @@ under_test! {
 
 #[cfg(loom)]
 pub(crate) use self::{
-    arena::{PieceLease, Reading, RunLease, SlotArena, SlotDevice, SlotLease},
+    arena::SlotArena,
     contract::ExpertProvider,
+    device::SlotDevice,
     error::ExpertsError,
     index::RecordIndex,
+    lease::{PieceLease, Reading, RunLease, SlotLease},
     lookahead::{LayerLookahead, LookaheadMetrics},
     metrics::ExpertMetrics,
     stand_ins::{Error, Ops, SlotRows, Tensor},
