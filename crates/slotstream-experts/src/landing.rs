@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use slotstream_candle::{PieceLease, RunLease, SlotLease};
-use slotstream_core::{CancelToken, Extent, Job, Landing, ReadError};
+use slotstream_core::{CancelToken, ExpertKey, Extent, Job, Landing, ReadError, RecordLayout};
 use slotstream_io::AlignedBuf;
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, Sender};
+use crate::{ExpertsError, RecordIndex};
 
 /// Who waits for a group of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,29 @@ pub(crate) enum Place {
     Pieces([Extent; 9]),
     /// As in a slot.
     Whole(Extent),
+}
+
+impl Place {
+    /// Where a record lies, once it is known to fit its slot.
+    pub(crate) fn of(
+        key: ExpertKey,
+        layout: &RecordLayout,
+        index: &dyn RecordIndex,
+    ) -> Result<Self, ExpertsError> {
+        let wrong = |what| ExpertsError::Index { key, what };
+        if let Some(whole) = index.whole(key) {
+            if !(layout.record_len() as u64..=layout.stride() as u64).contains(&whole.len()) {
+                return Err(wrong("the whole record has another length"));
+            }
+            return Ok(Self::Whole(whole));
+        }
+        let pieces = index.pieces(key).ok_or(wrong("it has no such record"))?;
+        let lens = layout.pieces().iter().map(|piece| piece.len as u64);
+        if !lens.eq(pieces.iter().map(Extent::len)) {
+            return Err(wrong("its pieces have other lengths"));
+        }
+        Ok(Self::Pieces(pieces))
+    }
 }
 
 /// A read that failed.

@@ -39,6 +39,7 @@
 
 mod backoff;
 mod builder;
+mod call;
 mod error;
 mod index;
 mod landing;

@@ -9,9 +9,10 @@ use slotstream_core::{
 };
 
 use crate::backoff::BackOff;
-use crate::landing::{Owner, PieceFault, jobs};
+use crate::call::Wait;
+use crate::landing::{Owner, PieceFault, Place, jobs};
 use crate::lookahead::LookaheadMetrics;
-use crate::provider::{StreamingExperts, Wait, place};
+use crate::provider::StreamingExperts;
 use crate::tickets::{Adopted, Due, Gone, Refused, Reserved, Speculation, Tickets};
 use crate::{ExpertsError, LayerLookahead};
 
@@ -228,7 +229,7 @@ impl StreamingExperts {
     /// Queues the reads of a reserved record.
     fn issue(&mut self, reserved: &Reserved, queued: &mut Vec<slotstream_core::Job>) {
         let Reserved { id, key, slot, after, cancel } = reserved;
-        let placed = place(*key, self.arena.layout(), &*self.index);
+        let placed = Place::of(*key, self.arena.layout(), &*self.index);
         let lent = placed.and_then(|place| Ok((self.arena.lease(*slot, *after)?, place)));
         let withdrawn = match lent {
             Ok((lease, place)) => {
@@ -413,7 +414,7 @@ impl StreamingExperts {
         (key, slot, after): (ExpertKey, SlotId, Option<Tick>),
     ) -> Result<(), ExpertsError> {
         let Some(call) = &self.call else { return Ok(()) };
-        let place = place(key, self.arena.layout(), &*self.index)?;
+        let place = Place::of(key, self.arena.layout(), &*self.index)?;
         let lease = self.arena.lease(slot, after)?;
         let mut queued = Vec::new();
         let (owner, done) = (Owner::Ticket(id), &self.landed.0);

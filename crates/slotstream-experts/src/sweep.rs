@@ -14,9 +14,10 @@ use slotstream_core::{
 };
 
 use crate::ExpertsError;
+use crate::call::Wait;
 use crate::landing::{Group, Landed, Lent, Owner, PieceFault, Place, Spare, read};
 use crate::prompt::Prompts;
-use crate::provider::{StreamingExperts, Wait, place};
+use crate::provider::StreamingExperts;
 use crate::runs::{Run, longest_pieces, runs};
 
 /// When a prefill pass is swept. It changes time and what is read, never a bit of the output.
@@ -196,7 +197,7 @@ impl StreamingExperts {
         let key = |expert: &ExpertIdx| ExpertKey::new(call.layer, *expert);
         let places: Vec<Place> = block
             .iter()
-            .map(|expert| place(key(expert), layout, &*self.index))
+            .map(|expert| Place::of(key(expert), layout, &*self.index))
             .collect::<Result<_, _>>()?;
         let runs = runs(&places, layout);
         let slots: Vec<SlotId> = (0..places.len()).map(|at| staging.slot(number, at)).collect();

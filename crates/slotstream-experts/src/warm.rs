@@ -9,8 +9,9 @@ use slotstream_core::{
 };
 
 use crate::ExpertsError;
+use crate::call::Wait;
 use crate::landing::{Group, Landed, Owner, PieceFault, Place, Spare, read};
-use crate::provider::{StreamingExperts, Wait, place};
+use crate::provider::StreamingExperts;
 use crate::runs::{Run, runs};
 use crate::sweep::lend;
 
@@ -120,7 +121,7 @@ impl StreamingExperts {
         } else {
             (0..free).map(|at| absent[at * absent.len() / free]).collect()
         };
-        let found = |key: ExpertKey| Ok((key, place(key, self.arena.layout(), &*self.index)?));
+        let found = |key: ExpertKey| Ok((key, Place::of(key, self.arena.layout(), &*self.index)?));
         let mut found: Vec<_> =
             chosen.into_iter().map(found).collect::<Result<_, ExpertsError>>()?;
         found.sort_by_key(|(_, place)| match place {

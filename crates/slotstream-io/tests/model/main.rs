@@ -59,6 +59,7 @@ under_test! {
     arena = "../../../slotstream-candle/src/arena.rs";
     backoff = "../../../slotstream-experts/src/backoff.rs";
     builder = "../../../slotstream-experts/src/builder.rs";
+    call = "../../../slotstream-experts/src/call.rs";
     contract = "../../../slotstream-candle/src/provider.rs";
     device = "../../../slotstream-candle/src/device.rs";
     error = "../../../slotstream-experts/src/error.rs";
