@@ -4,46 +4,28 @@
 //! A test of its own: it looks at the memory of its process.
 #![cfg(target_os = "linux")]
 
+#[path = "it/rig.rs"]
+#[expect(dead_code, reason = "shared with the other tests, which use more of it")]
+mod rig;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 
 use slotstream::checkpoint::Checkpoint;
 use slotstream::checkpoint::container::Repack;
-use slotstream::core::{
-    CancelToken, ErrorKind, EventSink, LayerIdx, RecordReader, Rng, Routing, Step,
-};
-use slotstream::io::{ReaderKind, open_reader};
+use slotstream::core::{CancelToken, ErrorKind, LayerIdx, Rng};
 use slotstream::machine::resident_bytes;
 use slotstream::sampling::SamplingParams;
 use slotstream::{ContainerChoice, Engine, Error, Session, SessionOptions, Sizing};
-use slotstream_testkit::reader::{FaultyReader, Schedule};
+use slotstream_testkit::reader::Schedule;
+
+use rig::{Faulty, Trip, faulty, tiny_model};
 
 const REQUESTS: usize = 1000;
 const PROMPTS: usize = 20;
 const TOKENS: usize = 8;
 /// The pool's sizes, one after another: the same one at the 200th request and at the last.
 const SLOTS: [usize; 4] = [60, 400, 18, 201];
-
-/// Cancels a token when the router of a layer has decided.
-#[derive(Clone, Debug, Default)]
-struct Trip(Arc<Mutex<Option<(LayerIdx, CancelToken)>>>);
-
-impl EventSink for Trip {
-    fn on_step(&mut self, _step: &Step<'_>) {}
-    fn on_routing(&mut self, routing: &Routing<'_>) {
-        if let Some((layer, token)) = &*self.0.lock().expect("not poisoned")
-            && routing.layer() == *layer
-        {
-            token.cancel();
-        }
-    }
-}
-
-fn model() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/models/tiny-moe")
-}
 
 fn prompt(number: usize) -> Vec<u32> {
     let mut rng = Rng::new(number as u64 + 1);
@@ -75,7 +57,7 @@ fn go_on(session: &mut Session, number: usize) -> Result<Vec<u32>, Error> {
 fn answer(
     session: &mut Session,
     number: usize,
-    reader: &FaultyReader<Arc<dyn RecordReader>>,
+    reader: &Faulty,
     failed: &mut BTreeMap<String, usize>,
 ) -> Vec<u32> {
     for _ in 0..2 {
@@ -101,12 +83,12 @@ fn answer(
 )]
 fn a_thousand_requests() {
     let folder = tempfile::tempdir().expect("a folder");
-    let checkpoint = Checkpoint::open(&model()).expect("legal");
+    let checkpoint = Checkpoint::open(&tiny_model()).expect("legal");
     let repack = Repack::new(&checkpoint, folder.path());
     repack.run(&mut |_| std::ops::ControlFlow::Continue(())).expect("repacks");
     let builder = || {
         let container = ContainerChoice::Folder(folder.path().into());
-        Engine::builder(model()).container(container).threads(1).context(256).chunk(8)
+        Engine::builder(tiny_model()).container(container).threads(1).context(256).chunk(8)
     };
     let reference = builder().sizing(Sizing::Share(1.0)).build().expect("builds");
     let expected: Vec<Vec<u32>> = (0..PROMPTS * 3)
@@ -119,19 +101,10 @@ fn a_thousand_requests() {
         .collect();
     drop(reference);
 
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[PathBuf]| {
-        let reader = open_reader(ReaderKind::Buffered, paths)?;
-        let kind = io::ErrorKind::Interrupted;
-        let reader = Arc::new(FaultyReader::new(reader, Schedule::Never, kind));
-        tell.send(Arc::clone(&reader))?;
-        Ok(reader as Arc<dyn RecordReader>)
-    };
     let trip = Trip::default();
-    let engine = builder().sizing(Sizing::Slots(SLOTS[3])).ngram_cache_rows(64).lanes(2);
-    let engine = engine.sink(Box::new(trip.clone())).open_reader(Box::new(open));
-    let engine = engine.build().expect("builds");
-    let reader = hear.recv().expect("opened");
+    let builder = builder().sizing(Sizing::Slots(SLOTS[3])).ngram_cache_rows(64).lanes(2);
+    let builder = builder.sink(Box::new(trip.clone()));
+    let (engine, reader) = faulty(builder, io::ErrorKind::Interrupted);
     let layers = engine.checkpoint().geometry().layers() as u64;
     let (mut rng, mut failed, mut cancelled, mut after_200) = (Rng::new(9), BTreeMap::new(), 0, 0);
     for request in 0..REQUESTS {
@@ -147,9 +120,9 @@ fn a_thousand_requests() {
             let before = rng.below(TOKENS as u64 - 1) as usize;
             go_on_to(&mut session, number % PROMPTS, before).expect("runs");
             let layer = LayerIdx::new(rng.below(layers) as u16);
-            *trip.0.lock().expect("not poisoned") = Some((layer, cancel));
+            trip.set(Some((layer, cancel)));
             let kind = go_on(&mut session, number % PROMPTS).expect_err("cancelled").kind();
-            *trip.0.lock().expect("not poisoned") = None;
+            trip.set(None);
             assert_eq!(kind, ErrorKind::Cancelled);
             if rng.below(2) == 0 {
                 continue;

@@ -7,14 +7,14 @@ use slotstream::checkpoint::Checkpoint;
 use slotstream::checkpoint::container::{ContainerKind, Repack};
 use slotstream::core::{Alignment, ErrorKind, ExpertIdx, ExpertKey, LayerIdx};
 use slotstream::experts::RecordIndex;
-use slotstream::io::{ReaderKind, open_reader};
+use slotstream::io::ReaderKind;
 use slotstream::{
     CheckpointIndex, ContainerChoice, Engine, EngineBuilder, Error, PrefillSweep, Sizing,
 };
-use slotstream_testkit::reader::{FaultyReader, Schedule};
+use slotstream_testkit::reader::Schedule;
 
 use crate::rig::{
-    builder, chain, golden, greedy, random_builder, random_golden, random_model, session,
+    builder, chain, faulty, golden, greedy, random_builder, random_golden, random_model, session,
     tiny_model,
 };
 
@@ -131,19 +131,9 @@ fn a_container_beside_the_model_is_found_and_a_stale_one_refused() {
 fn every_failed_read_names_the_record_or_the_row() {
     let folder = repacked(&tiny_model(), &ContainerKind::ALL, false);
     let (prompt, want) = (golden("p1.input_ids"), golden("p1.greedy_ids"));
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[PathBuf]| {
-        let inner = open_reader(ReaderKind::Buffered, paths)?;
-        let fault = std::io::ErrorKind::InvalidData;
-        let reader = std::sync::Arc::new(FaultyReader::new(inner, Schedule::Never, fault));
-        tell.send(std::sync::Arc::clone(&reader))?;
-        Ok(reader as std::sync::Arc<dyn slotstream::core::RecordReader>)
-    };
-    let builder = builder().sizing(Sizing::Slots(40)).chunk(64);
+    let builder = builder().sizing(Sizing::Slots(40)).chunk(64).ngram_cache_rows(0);
     let builder = within(builder, folder.path());
-    let builder = builder.open_reader(Box::new(open)).ngram_cache_rows(0);
-    let engine = builder.build().expect("builds");
-    let reader = hear.recv().expect("opened");
+    let (engine, reader) = faulty(builder, std::io::ErrorKind::InvalidData);
     let (mut rows, mut records) = (0, 0);
     for read in 0..200 {
         reader.arm(Schedule::Nth(read * 3));

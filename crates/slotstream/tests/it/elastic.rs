@@ -8,13 +8,12 @@ use slotstream::cache::{CacheError, parse_policy};
 use slotstream::core::{ErrorKind, ExpertIdx, ExpertKey, Extent, LayerIdx, Rng};
 use slotstream::elastic::{Cause, ElasticOptions, Pressure, PressureSource};
 use slotstream::experts::ExpertsError;
-use slotstream::io::{ReaderKind, open_reader};
-use slotstream::{Engine, EngineBuilder, Error, Sizing};
+use slotstream::io::ReaderKind;
+use slotstream::{Engine, Error, Sizing};
 use slotstream_replay::{ExactReplay, PoolEnd, Shared, TraceOptions, TraceReader, TraceWriter};
-use slotstream_testkit::reader::CountingReader;
 
 use crate::container::repacked;
-use crate::rig::{builder, golden, session, tiny_model};
+use crate::rig::{builder, counted, golden, session, tiny_model};
 
 const TOKENS: usize = 32;
 
@@ -59,20 +58,6 @@ fn resizing_between_any_two_tokens_changes_none() {
         });
         assert_eq!(found, expected());
     }
-}
-
-/// An engine, and a log of what it reads.
-fn counted(
-    builder: EngineBuilder,
-) -> (Engine, Arc<CountingReader<Arc<dyn slotstream::core::RecordReader>>>) {
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[std::path::PathBuf]| {
-        let reader = Arc::new(CountingReader::new(open_reader(ReaderKind::Buffered, paths)?));
-        tell.send(Arc::clone(&reader))?;
-        Ok(reader as Arc<dyn slotstream::core::RecordReader>)
-    };
-    let engine = builder.open_reader(Box::new(open)).build().expect("builds");
-    (engine, hear.recv().expect("opened"))
 }
 
 fn resident(engine: &Engine) -> Vec<ExpertKey> {

@@ -3,18 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use slotstream::checkpoint::container::ContainerKind;
-use slotstream::core::{EventSink, Forecaster, RecordReader, Routing, Step};
+use slotstream::core::{EventSink, Forecaster, Routing, Step};
 use slotstream::experts::LayerLookahead;
-use slotstream::io::{ReaderKind, open_reader};
 use slotstream::lookahead::{
     FileFault, ForecastFiles, ForecastOptions, Oracle, OracleRoutes, forecasters,
 };
 use slotstream::{ContainerChoice, Engine, EngineBuilder, PrefillSweep, Sizing, Speculation};
-use slotstream_testkit::reader::{FaultyReader, Schedule};
+use slotstream_testkit::reader::Schedule;
 
 use crate::container::repacked;
 use crate::rig::{
-    builder, chain, golden, greedy, random_builder, random_golden, random_model, session,
+    builder, chain, faulty, golden, greedy, random_builder, random_golden, random_model, session,
 };
 
 const TOKENS: usize = 24;
@@ -156,19 +155,10 @@ fn every_read_goes_wrong_once_while_others_are_ahead() {
     let want = &want[..TOKENS];
     let container = repacked(&random_model(), &[ContainerKind::Experts], false);
     for name in ["attention-tap", "boundary-1:top=6+threshold=-9"] {
-        let (tell, hear) = std::sync::mpsc::channel();
-        let open = move |paths: &[std::path::PathBuf]| {
-            let inner = open_reader(ReaderKind::Buffered, paths)?;
-            let fault = std::io::ErrorKind::InvalidData;
-            let reader = Arc::new(FaultyReader::new(inner, Schedule::Never, fault));
-            tell.send(Arc::clone(&reader))?;
-            Ok(reader as Arc<dyn RecordReader>)
-        };
         let builder = random_builder().ngram_cache_rows(0).lanes(2).lookahead(name);
         let builder = builder.sizing(Sizing::Slots(12)).speculation(Speculation::always());
         let builder = builder.container(ContainerChoice::Folder(container.path().into()));
-        let engine = builder.open_reader(Box::new(open)).build().expect("builds");
-        let reader = hear.recv().expect("opened");
+        let (engine, reader) = faulty(builder, std::io::ErrorKind::InvalidData);
         let (mut n, mut silent, mut told) = (0, 0, 0);
         loop {
             reader.arm(Schedule::Nth(n));
@@ -222,18 +212,9 @@ fn every_forecaster_with_faults_at_many_reads() {
         "mixture:threshold=0.7",
     ];
     for (at, name) in names.into_iter().enumerate() {
-        let (tell, hear) = std::sync::mpsc::channel();
-        let open = move |paths: &[std::path::PathBuf]| {
-            let inner = open_reader(ReaderKind::Buffered, paths)?;
-            let fault = std::io::ErrorKind::InvalidData;
-            let reader = Arc::new(FaultyReader::new(inner, Schedule::Never, fault));
-            tell.send(Arc::clone(&reader))?;
-            Ok(reader as Arc<dyn RecordReader>)
-        };
         let builder = random_builder().ngram_cache_rows(0).lanes([1, 2, 8][at % 3]).lookahead(name);
         let builder = builder.sizing(Sizing::Slots(12)).speculation(Speculation::always());
-        let engine = builder.open_reader(Box::new(open)).build().expect("builds");
-        let reader = hear.recv().expect("opened");
+        let (engine, reader) = faulty(builder, std::io::ErrorKind::InvalidData);
         for every in [5, 17, 64, 211] {
             reader.arm(Schedule::Every(every));
             let mut session = session(&engine);

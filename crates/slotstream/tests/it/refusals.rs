@@ -15,7 +15,7 @@ use slotstream::{Engine, EngineBuilder, Error, Sizing};
 use slotstream_testkit::checkpoint::damage::{self, Damage, Found};
 use slotstream_testkit::reader::{FaultyReader, Schedule};
 
-use crate::rig::{chain, session};
+use crate::rig::{chain, faulty, session};
 
 /// The most that a refusal of a folder may hold at any moment.
 const MOST_BYTES: u64 = 16 << 20;
@@ -257,29 +257,19 @@ fn values_that_are_not_finite_are_named_with_layer_and_step() {
 #[test]
 fn a_reader_without_rights_is_the_user_s_to_set_right() {
     let (_parent, folder) = folder(None);
-    let open = |schedule| -> slotstream::OpenReader {
-        Box::new(move |paths: &[PathBuf]| {
-            let inner = open_reader(ReaderKind::Buffered, paths)?;
-            let denied = std::io::ErrorKind::PermissionDenied;
-            Ok(Arc::new(FaultyReader::new(inner, schedule, denied)) as Arc<dyn RecordReader>)
-        })
-    };
+    let denied = std::io::ErrorKind::PermissionDenied;
+    let open: slotstream::OpenReader = Box::new(move |paths: &[PathBuf]| {
+        let inner = open_reader(ReaderKind::Buffered, paths)?;
+        Ok(Arc::new(FaultyReader::new(inner, Schedule::Always, denied)) as Arc<dyn RecordReader>)
+    });
     // While loading, and in the first pass: the reads before that one are those of loading.
-    let loading = builder(&folder).open_reader(open(Schedule::Always)).build();
+    let loading = builder(&folder).open_reader(open).build();
     let error = loading.expect_err("no rights");
     assert_eq!(error.kind(), ErrorKind::User, "{error:?}");
     let text = chain(&error);
     assert!(text.contains("model-0000") && text.contains("ermission denied"), "{text}");
-    let (tell, hear) = std::sync::mpsc::channel();
-    let later: slotstream::OpenReader = Box::new(move |paths: &[PathBuf]| {
-        let inner = open_reader(ReaderKind::Buffered, paths)?;
-        let denied = std::io::ErrorKind::PermissionDenied;
-        let reader = Arc::new(FaultyReader::new(inner, Schedule::Never, denied));
-        tell.send(Arc::clone(&reader))?;
-        Ok(reader as Arc<dyn RecordReader>)
-    });
-    let engine = builder(&folder).open_reader(later).build().expect("loads");
-    hear.recv().expect("opened").arm(Schedule::Always);
+    let (engine, reader) = faulty(builder(&folder), denied);
+    reader.arm(Schedule::Always);
     let error = session(&engine).prefill(&[1]).expect_err("no rights");
     assert_eq!(error.kind(), ErrorKind::User, "{error:?}");
     let text = chain(&error);

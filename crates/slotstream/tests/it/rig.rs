@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use safetensors::SafeTensors;
-use slotstream::core::{CancelToken, EventSink, LayerIdx, Routing, Step};
+use slotstream::core::{CancelToken, EventSink, LayerIdx, RecordReader, Routing, Step};
+use slotstream::io::{ReaderKind, open_reader};
 use slotstream::{Engine, EngineBuilder, Session, SessionOptions, Sizing};
+use slotstream_testkit::reader::{CountingReader, FaultyReader, Schedule};
 
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -68,6 +70,35 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// An engine that reads by what `wrap` makes of a buffered reader, and that reader.
+pub(crate) fn reading_by<R: RecordReader + 'static>(
+    builder: EngineBuilder,
+    wrap: impl FnOnce(Arc<dyn RecordReader>) -> R + 'static,
+) -> (Engine, Arc<R>) {
+    let (tell, hear) = std::sync::mpsc::channel();
+    let open = move |paths: &[PathBuf]| {
+        let reader = Arc::new(wrap(open_reader(ReaderKind::Buffered, paths)?));
+        tell.send(Arc::clone(&reader))?;
+        Ok(reader as Arc<dyn RecordReader>)
+    };
+    let engine = builder.open_reader(Box::new(open)).build().expect("builds");
+    (engine, hear.recv().expect("opened"))
+}
+
+type Counting = Arc<CountingReader<Arc<dyn RecordReader>>>;
+
+/// An engine, and a log of what it reads.
+pub(crate) fn counted(builder: EngineBuilder) -> (Engine, Counting) {
+    reading_by(builder, CountingReader::new)
+}
+
+pub(crate) type Faulty = Arc<FaultyReader<Arc<dyn RecordReader>>>;
+
+/// An engine, and its reader, which fails as this when it is armed.
+pub(crate) fn faulty(builder: EngineBuilder, fault: std::io::ErrorKind) -> (Engine, Faulty) {
+    reading_by(builder, move |inner| FaultyReader::new(inner, Schedule::Never, fault))
 }
 
 /// Cancels a token when the router of a layer has decided.

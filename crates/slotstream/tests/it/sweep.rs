@@ -1,13 +1,10 @@
 //! Prefill sweeps: Law 1, what they read, and what a prompt leaves in the pool.
 
-use std::sync::Arc;
+use slotstream::core::{CancelToken, ErrorKind, Extent};
+use slotstream::{EngineBuilder, PrefillSweep, SessionOptions, Sizing};
+use slotstream_testkit::reader::Schedule;
 
-use slotstream::core::{CancelToken, ErrorKind, Extent, RecordReader};
-use slotstream::io::{ReaderKind, open_reader};
-use slotstream::{Engine, EngineBuilder, PrefillSweep, SessionOptions, Sizing};
-use slotstream_testkit::reader::{CountingReader, FaultyReader, Schedule};
-
-use crate::rig::{Trip, builder, golden, greedy, session};
+use crate::rig::{Trip, builder, counted, faulty, golden, greedy, session};
 
 /// A prompt of several passes: the goldens' own text twice, and what follows it.
 fn prompt() -> Vec<u32> {
@@ -43,19 +40,6 @@ fn no_threshold_chunk_pool_or_lane_changes_a_token() {
         let tokens = tokens_of(builder.sizing(Sizing::Slots(slots)));
         assert_eq!(tokens, want, "{sweep} {chunk} {slots} {lanes}");
     }
-}
-
-type Counting = Arc<CountingReader<Arc<dyn RecordReader>>>;
-
-fn counted(builder: EngineBuilder) -> (Engine, Counting) {
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[std::path::PathBuf]| {
-        let reader = Arc::new(CountingReader::new(open_reader(ReaderKind::Buffered, paths)?));
-        tell.send(Arc::clone(&reader))?;
-        Ok(reader as Arc<dyn RecordReader>)
-    };
-    let engine = builder.open_reader(Box::new(open)).build().expect("builds");
-    (engine, hear.recv().expect("opened"))
 }
 
 /// The bundled model's shards: a record is nine pieces, and a layer has 56 experts in four blocks.
@@ -124,24 +108,13 @@ fn a_prompt_warms_the_pool_and_decoding_alone_is_counted() {
 
 #[test]
 fn a_failed_or_cancelled_sweep_ends_one_pass() {
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[std::path::PathBuf]| {
-        let inner = open_reader(ReaderKind::Buffered, paths)?;
-        let fault = std::io::ErrorKind::InvalidData;
-        let reader = Arc::new(FaultyReader::new(inner, Schedule::Never, fault));
-        tell.send(Arc::clone(&reader))?;
-        Ok(reader as Arc<dyn RecordReader>)
-    };
     let trip = Trip::default();
-    let engine = builder()
+    let builder = builder()
         .sizing(Sizing::Slots(18))
         .prefill_sweep(PrefillSweep::Rows(32))
         .chunk(75)
-        .sink(Box::new(trip.clone()))
-        .open_reader(Box::new(open))
-        .build()
-        .expect("builds");
-    let reader = hear.recv().expect("opened");
+        .sink(Box::new(trip.clone()));
+    let (engine, reader) = faulty(builder, std::io::ErrorKind::InvalidData);
     let want = greedy(&mut session(&engine), &prompt(), 6);
     for n in [0, 11, 100, 301, 402, 519] {
         reader.arm(Schedule::Nth(n));

@@ -9,14 +9,15 @@ use slotstream::core::{
     CancelToken, Deadline, EventSink, ExpertIdx, ExpertKey, Forecaster, LayerIdx, Outcome,
     Prediction, Probe, ProbeResults, Routing, SlotId, Step, Tap,
 };
-use slotstream::io::{ReaderKind, open_reader};
 use slotstream::{Engine, EngineBuilder, PrefillSweep, Session, SessionOptions, Sizing};
 use slotstream_replay::{
     Event, ExactReplay, Modelled, PoolEnd, Requests, Shared, TraceOptions, TraceReader, TraceWriter,
 };
-use slotstream_testkit::reader::{FaultyReader, Schedule};
+use slotstream_testkit::reader::Schedule;
 
-use crate::rig::{Trip, builder, golden, greedy, random_builder, random_golden, session};
+use crate::rig::{
+    Faulty, Trip, builder, faulty, golden, greedy, random_builder, random_golden, session,
+};
 
 /// A file in memory.
 #[derive(Clone, Debug, Default)]
@@ -91,8 +92,6 @@ impl Forecaster for Guesser {
     fn observe(&mut self, _routing: &Routing<'_>) {}
 }
 
-type Faulty = Arc<FaultyReader<Arc<dyn slotstream::core::RecordReader>>>;
-
 /// Whether the policy needs room for a route of each layer: at the floor it refuses.
 fn needs_a_route(policy: &str) -> bool {
     policy.starts_with("per-layer")
@@ -101,21 +100,12 @@ fn needs_a_route(policy: &str) -> bool {
 /// An engine for the random checkpoint at its floor, or with 8 layers x 4 slots for a policy that
 /// needs them, with a reader that fails on demand.
 fn faulty_engine(policy: &str, recording: &Recording, trip: &Trip) -> (Engine, Faulty) {
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[std::path::PathBuf]| {
-        let inner = open_reader(ReaderKind::Buffered, paths)?;
-        let fault = std::io::ErrorKind::InvalidData;
-        let reader = Arc::new(FaultyReader::new(inner, Schedule::Never, fault));
-        tell.send(Arc::clone(&reader))?;
-        Ok(reader as Arc<dyn slotstream::core::RecordReader>)
-    };
     let own = parse_policy(policy).expect("a listed name");
     let slots = if needs_a_route(policy) { 32 } else { 8 };
     let builder = random_builder().sizing(Sizing::Slots(slots)).policy(own);
     let builder = builder.ngram_cache_rows(0).lanes(3).chunk(9);
     let builder = recording.of(builder).sink(Box::new(trip.clone())).forecaster(Box::new(Guesser));
-    let engine = builder.open_reader(Box::new(open)).build().expect("builds");
-    (engine, hear.recv().expect("opened"))
+    faulty(builder, std::io::ErrorKind::InvalidData)
 }
 
 /// Goes on until a session has this many tokens, whatever fails.

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use slotstream::Sizing;
 use slotstream::core::{Extent, FileId, ReadError, ReaderMode, RecordReader};
-use slotstream::io::{ReaderKind, open_reader};
 
-use crate::rig::{builder, golden, greedy, session};
+use crate::rig::{builder, golden, greedy, reading_by, session};
 
 /// Takes its time, and remembers how many reads were ever in flight at once.
 #[derive(Debug)]
@@ -42,21 +41,9 @@ impl RecordReader for Crowd {
 
 #[test]
 fn the_misses_of_a_layer_are_read_together() {
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[std::path::PathBuf]| {
-        let inner = open_reader(ReaderKind::Buffered, paths)?;
-        let crowd = Arc::new(Crowd { inner, now: AtomicUsize::new(0), most: AtomicUsize::new(0) });
-        tell.send(Arc::clone(&crowd))?;
-        Ok(crowd as Arc<dyn RecordReader>)
-    };
+    let crowd = |inner| Crowd { inner, now: AtomicUsize::new(0), most: AtomicUsize::new(0) };
     // Six misses of nine pieces each: 54 reads that 54 lanes can have in flight at once.
-    let engine = builder()
-        .sizing(Sizing::Slots(18))
-        .lanes(54)
-        .open_reader(Box::new(open))
-        .build()
-        .expect("builds");
-    let crowd: Arc<Crowd> = hear.recv().expect("opened");
+    let (engine, crowd) = reading_by(builder().sizing(Sizing::Slots(18)).lanes(54), crowd);
     assert_eq!(engine.reader_mode().name, "crowd");
     let mut session = session(&engine);
     greedy(&mut session, &golden("p1.input_ids")[..1], 3);
@@ -118,17 +105,12 @@ impl RecordReader for Rows {
 
 #[test]
 fn the_rows_of_a_token_are_read_before_its_pass() {
-    let (tell, hear) = std::sync::mpsc::channel();
-    let open = move |paths: &[std::path::PathBuf]| {
-        let inner = open_reader(ReaderKind::Buffered, paths)?;
+    let rows = |inner| {
         let (experts, ended, more) = (OnceLock::new(), Mutex::new(0), Condvar::new());
-        let rows = Arc::new(Rows { inner, experts, ended, more });
-        tell.send(Arc::clone(&rows))?;
-        Ok(rows as Arc<dyn RecordReader>)
+        Rows { inner, experts, ended, more }
     };
     // Without a cache each token reads its rows, three pieces each.
-    let engine = builder().ngram_cache_rows(0).open_reader(Box::new(open)).build().expect("builds");
-    let rows: Arc<Rows> = hear.recv().expect("opened");
+    let (engine, rows) = reading_by(builder().ngram_cache_rows(0), rows);
     let checkpoint = engine.checkpoint();
     let geometry = checkpoint.geometry();
     let keys = (0..geometry.records()).filter_map(|i| geometry.key(i));

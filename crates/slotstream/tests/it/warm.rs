@@ -3,19 +3,18 @@
 use std::fs;
 use std::io::ErrorKind as Io;
 use std::path::Path;
-use std::sync::Arc;
 
 use slotstream::cache::parse_policy;
 use slotstream::checkpoint::container::{ContainerKind, Digest};
-use slotstream::core::{CancelToken, ErrorKind, ExpertKey, Geometry, RecordReader};
+use slotstream::core::{CancelToken, ErrorKind, ExpertKey, Geometry};
 use slotstream::experts::ExpertsError;
-use slotstream::io::{ReaderKind, open_reader};
+use slotstream::io::ReaderKind;
 use slotstream::warm::{WarmError, WarmSet, WarmStarted};
 use slotstream::{ContainerChoice, Engine, EngineBuilder, Error, Sizing};
-use slotstream_testkit::reader::{FaultyReader, Schedule};
+use slotstream_testkit::reader::Schedule;
 
 use crate::container::repacked;
-use crate::rig::{builder, chain, golden, greedy, random_builder, session, tiny_model};
+use crate::rig::{builder, chain, faulty, golden, greedy, random_builder, session, tiny_model};
 
 const TOKENS: usize = 24;
 
@@ -147,15 +146,7 @@ fn what_does_not_fit_is_refused_and_the_engine_stays_cold_and_works() {
 fn reads_that_fail_leave_an_empty_pool() {
     let set = left(builder());
     for nth in [0, 40, 120] {
-        let (tell, hear) = std::sync::mpsc::channel();
-        let open = move |paths: &[std::path::PathBuf]| {
-            let reader = open_reader(ReaderKind::Buffered, paths)?;
-            let reader = Arc::new(FaultyReader::new(reader, Schedule::Never, Io::InvalidData));
-            tell.send(Arc::clone(&reader))?;
-            Ok(reader as Arc<dyn RecordReader>)
-        };
-        let engine = builder().open_reader(Box::new(open)).build().expect("builds");
-        let reader = hear.recv().expect("opened");
+        let (engine, reader) = faulty(builder(), Io::InvalidData);
         reader.arm(Schedule::Nth(nth));
         let error = engine.warm_start(&set, &CancelToken::new()).expect_err("one read fails");
         let Error::Experts(ExpertsError::ReadRun { .. }) = &error else { panic!("{error:?}") };
