@@ -1,5 +1,7 @@
 //! Errors of the names and shapes in this crate, and the kinds that all crates sort theirs into.
 
+use std::io;
+
 use crate::FileId;
 
 /// What a caller can do about an error. Every error enum of the workspace has a `kind()`.
@@ -16,6 +18,21 @@ pub enum ErrorKind {
     Cancelled,
     /// A contract was broken by this library or by a user's policy, reader or forecaster.
     Bug,
+}
+
+impl ErrorKind {
+    /// The kind of an error of the system at a file that somebody named: [`User`](Self::User) where
+    /// another path or other rights would help, else [`Transient`](Self::Transient).
+    #[must_use]
+    pub fn of_file(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::NotADirectory => Self::User,
+            _ => Self::Transient,
+        }
+    }
 }
 
 /// An impossible shape, extent or format.

@@ -339,13 +339,9 @@ impl ContainerError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::AlreadyExists
-                | io::ErrorKind::IsADirectory
-                | io::ErrorKind::NotADirectory => ErrorKind::User,
+                io::ErrorKind::AlreadyExists => ErrorKind::User,
                 io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
-                _ => ErrorKind::Transient,
+                _ => ErrorKind::of_file(source),
             },
             Self::Read { source, .. } => source.kind(),
             Self::Source { source, .. } => source.kind(),

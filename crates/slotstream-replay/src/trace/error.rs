@@ -214,15 +214,11 @@ impl TraceError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::AlreadyExists
-                | io::ErrorKind::IsADirectory
-                | io::ErrorKind::NotADirectory => ErrorKind::User,
+                io::ErrorKind::AlreadyExists => ErrorKind::User,
                 io::ErrorKind::InvalidData
                 | io::ErrorKind::InvalidInput
                 | io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
-                _ => ErrorKind::Transient,
+                _ => ErrorKind::of_file(source),
             },
             Self::UnknownFormat { .. }
             | Self::Version { .. }

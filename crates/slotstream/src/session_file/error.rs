@@ -120,12 +120,8 @@ impl SessionFileError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::ReadOnlyFilesystem
-                | io::ErrorKind::NotADirectory
-                | io::ErrorKind::IsADirectory => ErrorKind::User,
-                _ => ErrorKind::Transient,
+                io::ErrorKind::ReadOnlyFilesystem => ErrorKind::User,
+                _ => ErrorKind::of_file(source),
             },
             Self::NotAFile { .. }
             | Self::Version { .. }

@@ -260,13 +260,7 @@ impl TextError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Read { source, .. } => match source.kind() {
-                std::io::ErrorKind::NotFound
-                | std::io::ErrorKind::PermissionDenied
-                | std::io::ErrorKind::IsADirectory
-                | std::io::ErrorKind::NotADirectory => ErrorKind::User,
-                _ => ErrorKind::Transient,
-            },
+            Self::Read { source, .. } => ErrorKind::of_file(source),
             Self::Thread { .. } => ErrorKind::Transient,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::TooLarge { .. }
