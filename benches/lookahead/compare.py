@@ -5,10 +5,10 @@ import json
 import os
 import statistics
 import struct
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import figures  # noqa: E402
 import receipt as receipts  # noqa: E402
 
 FIXTURES = "crates/slotstream-qwen/tests/fixtures/tiny-moe"
@@ -65,11 +65,7 @@ class Bench:
                        "--context", "1024", "--lookahead-always"]
 
     def run(self, name, flags):
-        flags = [*self.common, *flags]
-        done = subprocess.run([f"{self.programs}/{name}", *flags], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"compare.py: {name} {' '.join(flags)} ended with {done.returncode}")
-        return json.loads(done.stdout.splitlines()[-1])
+        return figures.run(f"{self.programs}/{name}", [*self.common, *flags])
 
     def read(self, forecaster, flags=()):
         """One token a pass, as in decoding; nothing is slowed down."""
@@ -87,41 +83,6 @@ class Bench:
                 "--ignore-eos", "--temperature", "0.8", "--seed", "7", "--slots", str(slots),
                 "--lookahead", forecaster.replace("TRACE", f"{at}.trace"), *own]))
         return found
-
-
-def total(runs, *path):
-    """The sum of a figure over runs."""
-    def pick(run):
-        for name in path:
-            run = run[name]
-        return run
-    return sum(map(pick, runs))
-
-
-def figures(runs):
-    tokens = total(runs, "decode", "passes")
-    ahead = {key: total(runs, "lookahead", "total", key)
-             for key in ["misses", "issued", "on_time", "late", "expired", "cancelled",
-                         "wasted_bytes", "wait_s"]}
-    return {
-        "tok_s": tokens / total(runs, "decode", "time_s"),
-        "wait_ms": 1e3 * total(runs, "decode", "io_wait_s") / tokens,
-        # Of records: those that a layer missed, read ahead or not, and those that none wanted.
-        "bytes": (RECORD * ahead["misses"] + ahead["wasted_bytes"]) / tokens,
-        "wasted_bytes": ahead.pop("wasted_bytes") / tokens,
-        "expert_wait_ms": 1e3 * ahead.pop("wait_s") / tokens,
-        **{key: value / tokens for key, value in ahead.items()},
-    }
-
-
-def by_layer(runs):
-    """On time, late and wasted records a token, by target layer."""
-    tokens = total(runs, "decode", "passes")
-    layers = [run["lookahead"]["layers"] for run in runs]
-    sums = {key: [sum(own[at][key] for own in layers) / tokens for at in range(LAYERS)]
-            for key in ["on_time", "late", "expired", "cancelled"]}
-    wasted = [a + b for a, b in zip(sums.pop("expired"), sums.pop("cancelled"))]
-    return {**sums, "wasted": wasted}
 
 
 def throttle(layer_s, ratio):
@@ -147,6 +108,15 @@ def agreement(bench, names):
     return found
 
 
+def worth(rows):
+    """By case, against `none` and `oracle` of the same ratio."""
+    found = {}
+    for name, runs in rows.items():
+        ratio = name.split(", ")[0]
+        found[name] = figures.worth(runs, rows[f"{ratio}, none"], rows[f"{ratio}, oracle"])
+    return found
+
+
 def measure(bench, names, rounds):
     layer_s = statistics.median(map(layer_time, [bench.generate("none", RECORDS) for _ in range(3)]))
     bench.generate("none", SLOTS, ["--trace", f"{bench.scratch}/TRACE"])
@@ -161,8 +131,8 @@ def measure(bench, names, rounds):
                 tokens.append([run["tokens"] for run in runs])
                 if tokens[-1] != tokens[0]:
                     sys.exit(f"compare.py: other tokens by {name}")
-                rows.setdefault(f"{ratio}, {name}", []).append(figures(runs))
-                layers[f"{ratio}, {name}"] = by_layer(runs)
+                rows.setdefault(f"{ratio}, {name}", []).append(figures.figures(runs, RECORD))
+                layers[f"{ratio}, {name}"] = figures.by_layer(runs)
         print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
     settings = {"layer_us": 1e6 * layer_s, "layer_us_each_round": drift, "load_average": loads,
                 "disks": {str(ratio): disk for ratio, disk in disks.items()}}
@@ -171,24 +141,8 @@ def measure(bench, names, rounds):
 
 def layer_time(runs):
     """Seconds of a layer without its reads; what a token takes beside layers is in it."""
-    time = total(runs, "decode", "time_s") - total(runs, "decode", "io_wait_s")
-    return time / total(runs, "decode", "passes") / LAYERS
-
-
-def worth(rows):
-    """By case: shares of what `none` of the same round waited and read; medians over rounds."""
-    found = {}
-    for name, runs in rows.items():
-        ratio = name.split(", ")[0]
-        pairs = list(zip(runs, rows[f"{ratio}, none"], rows[f"{ratio}, oracle"]))
-        found[name] = {key: statistics.median(pick(*three) for three in pairs) for key, pick in {
-            "stall removed": lambda run, none, _: 1 - run["wait_ms"] / none["wait_ms"],
-            "of the oracle's": lambda run, none, best: (none["wait_ms"] - run["wait_ms"])
-            / (none["wait_ms"] - best["wait_ms"]),
-            "extra bytes": lambda run, none, _: run["bytes"] / none["bytes"] - 1,
-            "speed to none": lambda run, none, _: run["tok_s"] / none["tok_s"],
-        }.items()}
-    return found
+    time = figures.total(runs, "decode", "time_s") - figures.total(runs, "decode", "io_wait_s")
+    return time / figures.total(runs, "decode", "passes") / LAYERS
 
 
 def show(whole):
@@ -198,11 +152,8 @@ def show(whole):
         for name, row in whole["median"].items():
             case, gain = name.split(", ", 1)[1], whole["figures"]["worth"][name]
             if name.startswith(f"{ratio}, "):
-                shares = [f"{100 * gain[key]:.1f}%"
-                          for key in ["stall removed", "of the oracle's", "extra bytes"]]
-                counts = [f"{row[key]:.1f}" for key in ["on_time", "late", "expired"]]
                 print(f"| `{case}` | {row['tok_s']:.1f} | {gain['speed to none']:.2f} | "
-                      f"{row['wait_ms']:.2f} | {' | '.join(shares + counts)} | "
+                      f"{row['wait_ms']:.2f} | {figures.cells(row, gain)} | "
                       f"{row['cancelled']:.2f} | {row['wasted_bytes']:,.0f} |")
     for key in ["agreement", "recall"]:
         print(f"\n{key}")

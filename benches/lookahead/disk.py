@@ -3,12 +3,11 @@
 import json
 import os
 import statistics
-import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import compare  # noqa: E402
-from compare import receipts  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import figures  # noqa: E402
+import receipt as receipts  # noqa: E402
 
 PROMPT, TOKENS, LANES = 8, 12, 8
 FORECASTERS = {
@@ -37,14 +36,10 @@ class Disk:
 
     def run(self, forecaster, flags=()):
         own = ["--lookahead", forecaster.replace("TRACE", self.trace), *flags]
-        done = subprocess.run([self.program, *self.flags, *own], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"disk.py: {' '.join(own)} ended with {done.returncode}")
-        return json.loads(done.stdout.splitlines()[-1])
+        return figures.run(self.program, [*self.flags, *own])
 
 
-def measure(disk, rounds, record, layers):
-    compare.RECORD, compare.LAYERS = record, layers
+def measure(disk, rounds, record):
     first = disk.run("none", ["--trace", disk.trace])
     rows, by_layer, loads = {}, {}, []
     for round_ in range(rounds):
@@ -53,37 +48,24 @@ def measure(disk, rounds, record, layers):
             run = disk.run(forecaster)
             if run["tokens"] != first["tokens"]:
                 sys.exit(f"disk.py: other tokens by {name}")
-            found = compare.figures([run])
+            found = figures.figures([run], record)
             found["token_ms"] = 1e3 / found["tok_s"]
             found["read_gb_s"] = run["decode"]["read_gb_s"]
             rows.setdefault(name, []).append(found)
-            by_layer[name] = compare.by_layer([run])
+            by_layer[name] = figures.by_layer([run])
         print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
     return rows, by_layer, loads, first
 
 
 def worth(rows):
-    """By forecaster, against `none` and `oracle` of the same round; medians over rounds."""
-    found = {}
-    for name, runs in rows.items():
-        pairs = list(zip(runs, rows["none"], rows["oracle"]))
-        found[name] = {key: statistics.median(pick(*three) for three in pairs) for key, pick in {
-            "stall removed": lambda run, none, _: 1 - run["wait_ms"] / none["wait_ms"],
-            "of the oracle's": lambda run, none, best: (none["wait_ms"] - run["wait_ms"])
-            / (none["wait_ms"] - best["wait_ms"]),
-            "extra bytes": lambda run, none, _: run["bytes"] / none["bytes"] - 1,
-            "speed to none": lambda run, none, _: run["tok_s"] / none["tok_s"],
-        }.items()}
-    return found
+    """By forecaster, against `none` and `oracle`."""
+    return {name: figures.worth(runs, rows["none"], rows["oracle"]) for name, runs in rows.items()}
 
 
 def show(median, gain, by_layer):
     for name, row in median.items():
-        shares = [f"{100 * gain[name][key]:.1f}%"
-                  for key in ["stall removed", "of the oracle's", "extra bytes"]]
-        counts = [f"{row[key]:.1f}" for key in ["on_time", "late", "expired"]]
         print(f"| `{name}` | {row['token_ms']:.1f} | {gain[name]['speed to none']:.2f} | "
-              f"{row['wait_ms']:.1f} | {' | '.join(shares + counts)} |")
+              f"{row['wait_ms']:.1f} | {figures.cells(row, gain[name])} |")
     for kind in ["on_time", "late", "wasted"]:
         print(f"\n{kind}")
         for name, found in by_layer.items():
@@ -97,7 +79,7 @@ def main():
     config = config.get("text_config", config)
     layers = config["num_hidden_layers"]
     disk = Disk(program, model, container, scratch, layers * config["num_experts"] // 3)
-    rows, by_layer, loads, first = measure(disk, int(rounds), 2_764_800, layers)
+    rows, by_layer, loads, first = measure(disk, int(rounds), 2_764_800)
     whole = {
         "name": "lookahead-disk",
         "command": f"benches/lookahead/disk.sh {rounds}",

@@ -1,13 +1,10 @@
 """Replays recorded forecasts under policies that spare what they name: see eviction.sh."""
 
-import json
-import os
-import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import compare  # noqa: E402
-from compare import receipts  # noqa: E402
+import compare
+from compare import receipts
+from figures import run
 
 # One layer ahead, two layers ahead, and four, of a recording of the same run.
 FORECASTERS = {"attention-tap": "attention-tap", "boundary-2": "boundary-2",
@@ -16,13 +13,6 @@ POLICIES = ["clock", "lru", "analogue"]
 # Slots: three and four and a half tokens' routes would be 216 and 324.
 SLOTS = [134, 201, 336]
 LATENCY, READ = 1, 512
-
-
-def run(program, flags):
-    done = subprocess.run([program, *flags], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"eviction.py: {' '.join(flags)} ended with {done.returncode}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def record(programs, scratch, name, forecaster):
