@@ -1,8 +1,9 @@
-//! Several rows of `x` times sixteen weight rows at once, a row a lane: AVX-512 with VNNI, one digit.
+//! Several rows of `x` times sixteen weight rows at once, a row a lane: AVX-512, one digit.
 //!
-//! Sixteen rows of words are transposed once, and then serve all rows of `x`: a word of `x` is sent
-//! to all lanes and multiplied with a word of each row. A whole group is summed before it is scaled,
-//! and no lane needs anything of another. That is worth it from [`WORTH`] rows on.
+//! Sixteen rows of words are transposed once, and then serve all rows of `x`. With VNNI
+//! ([`Registers`]) a word of `x` is sent to all lanes and multiplied with a word of each row; AMX
+//! (`amx.rs`) multiplies tiles. A whole group is summed before it is scaled, and no lane needs
+//! anything of another. With VNNI that is worth it from [`WORTH`] rows on.
 //!
 //! The order of additions is that of `tile.rs`: here its sixteen lanes are sixteen registers.
 
@@ -24,26 +25,85 @@ const TOGETHER: usize = 4;
 const GROUPS: usize = 2 * LANES;
 
 /// A register for each of sixteen words.
-type Registers = [__m512i; LANES];
+type Words = [__m512i; LANES];
+
+/// The nibbles of sixteen words of sixteen rows: of each word those with even numbers and those
+/// with odd ones.
+pub(super) type Nibbles = [[__m512i; 2]; LANES];
 
 /// A register for each of the lanes.
 type Lanes = [__m512; LANES];
+
+/// How the sums of a group are made: exactly.
+pub(super) trait Dots {
+    /// Looks at the nibbles of a block before the [`sums`](Self::sums) of its groups, which have
+    /// `WORDS` words, are asked for.
+    ///
+    /// # Safety
+    /// The machine has what these need; the rows of `x` have the block.
+    unsafe fn block<const WORDS: usize>(&mut self, nibbles: &Nibbles, block: usize);
+
+    /// The sums of `T` rows of `x`, from row `first` of the job on, with all lanes of a group:
+    /// which of its block it is, and where its digits begin, is `at`.
+    ///
+    /// # Safety
+    /// Those of [`block`](Self::block), which was called; these are rows of the job.
+    unsafe fn sums<const WORDS: usize, const T: usize>(
+        &self,
+        x: &[Row; T],
+        first: usize,
+        nibbles: &[[__m512i; 2]; WORDS],
+        at: (usize, usize),
+    ) -> [__m512i; T];
+}
+
+/// By dot products of bytes in registers: VNNI.
+pub(super) struct Registers;
+
+impl Dots for Registers {
+    #[inline(always)]
+    unsafe fn block<const WORDS: usize>(&mut self, _: &Nibbles, _: usize) {}
+
+    #[inline(always)]
+    unsafe fn sums<const WORDS: usize, const T: usize>(
+        &self,
+        x: &[Row; T],
+        _first: usize,
+        nibbles: &[[__m512i; 2]; WORDS],
+        (_number, place): (usize, usize),
+    ) -> [__m512i; T] {
+        // SAFETY: the caller's promise. The odd digits follow sixteen words after the even ones.
+        unsafe {
+            let mut dots = [_mm512_setzero_si512(); T];
+            for (i, [even, odd]) in nibbles.iter().enumerate() {
+                for t in 0..T {
+                    let x = x[t].x.add(place + i);
+                    dots[t] = _mm512_dpbusd_epi32(dots[t], *even, everywhere(x));
+                    dots[t] = _mm512_dpbusd_epi32(dots[t], *odd, everywhere(x.add(LANES)));
+                }
+            }
+            dots
+        }
+    }
+}
 
 /// Computes sixteen rows of `w`, whose groups have `WORDS` words, at a time, from the first of `rows` on, for all rows of the job;
 /// returns those that are left.
 ///
 /// # Safety
 /// Those of [`Weights::run`](super::dispatch::Weights::run), for weights of 4 bits and one digit;
-/// the machine has AVX-512 F, BW, VL and VNNI; the job has at most [`ROWS`] rows.
+/// the machine has AVX-512 F, BW, VL and VNNI and what `dots` need, which were made for the job; that has
+/// at most [`ROWS`] rows.
 #[inline(always)]
-pub(super) unsafe fn rows<const WORDS: usize>(
+pub(super) unsafe fn rows<const WORDS: usize, D: Dots>(
     w: &AffineMatrix<'_>,
     job: &Job<'_>,
     mut rows: Range<usize>,
+    dots: &mut D,
 ) -> Range<usize> {
     while rows.len() >= LANES {
         // SAFETY: the caller's promise.
-        unsafe { sixteen::<WORDS>(w, job, rows.start) };
+        unsafe { sixteen::<WORDS, D>(w, job, rows.start, dots) };
         rows.start += LANES;
     }
     rows
@@ -51,7 +111,7 @@ pub(super) unsafe fn rows<const WORDS: usize>(
 
 /// A row of `x` of the job: its scales and blocks, and its group sums.
 #[derive(Clone, Copy)]
-struct Row {
+pub(super) struct Row {
     x: *const f32,
     sums: *const f32,
 }
@@ -61,7 +121,12 @@ struct Row {
 /// # Safety
 /// Those of [`rows`].
 #[inline(always)]
-unsafe fn sixteen<const WORDS: usize>(w: &AffineMatrix<'_>, job: &Job<'_>, row: usize) {
+unsafe fn sixteen<const WORDS: usize, D: Dots>(
+    w: &AffineMatrix<'_>,
+    job: &Job<'_>,
+    row: usize,
+    dots: &mut D,
+) {
     let (weight, scales, biases) = w.arrays();
     let (row_bytes, groups) = (w.format().row_bytes(w.cols()), w.cols() / (WORDS * 8));
     let m = job.from.len();
@@ -94,12 +159,13 @@ unsafe fn sixteen<const WORDS: usize>(w: &AffineMatrix<'_>, job: &Job<'_>, row: 
             }
             let left = row_bytes - block * 4 * LANES;
             let nibbles = nibbles(&weight[at..], row_bytes, left);
+            dots.block::<WORDS>(&nibbles, block);
             for (i, nibbles) in nibbles.as_chunks::<WORDS>().0.iter().enumerate() {
                 let group = first + i;
                 if group < groups {
                     let place = job.groups + 2 * block * LANES + i * WORDS;
                     let factors = [scale[group % GROUPS], bias[group % GROUPS]];
-                    add_group(&x[..m], nibbles, (group, place), factors, acc);
+                    add_group(&x[..m], nibbles, (group, i, place), factors, dots, acc);
                 }
             }
         }
@@ -110,62 +176,58 @@ unsafe fn sixteen<const WORDS: usize>(w: &AffineMatrix<'_>, job: &Job<'_>, row: 
     }
 }
 
-/// Adds a group for all rows of `x`: `nibbles` are its words, and its number and where its digits
-/// begin are `at`.
+/// Adds a group for all rows of `x`: `nibbles` are its words; its number, that in its block and
+/// where its digits begin are `at`.
 ///
 /// # Safety
-/// The machine has AVX-512 F and VNNI; the rows have that group.
+/// The machine has AVX-512 F and VNNI and what `dots` need; the rows have that group.
 #[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn add_group<const WORDS: usize>(
+unsafe fn add_group<const WORDS: usize, D: Dots>(
     x: &[Row],
     nibbles: &[[__m512i; 2]; WORDS],
-    at: (usize, usize),
+    (group, number, place): (usize, usize, usize),
     factors: [__m512; 2],
+    dots: &D,
     acc: &mut [Lanes],
 ) {
     let nibbles = *nibbles;
+    let (at, whole) = ((number, place), x.len() / TOGETHER * TOGETHER);
     let (x, rest) = x.as_chunks::<TOGETHER>();
     let (acc, rest_acc) = acc.as_chunks_mut::<TOGETHER>();
     // SAFETY: the caller's promise.
     unsafe {
-        for (x, acc) in x.iter().zip(acc) {
-            add(x, &nibbles, at, factors, acc);
+        for (i, (x, acc)) in x.iter().zip(acc).enumerate() {
+            let sums = dots.sums(x, TOGETHER * i, &nibbles, at);
+            add(x, sums, group, factors, acc);
         }
-        for (x, acc) in rest.as_chunks::<1>().0.iter().zip(rest_acc.as_chunks_mut::<1>().0) {
-            add(x, &nibbles, at, factors, acc);
+        let rest = rest.as_chunks::<1>().0.iter().zip(rest_acc.as_chunks_mut::<1>().0);
+        for (i, (x, acc)) in rest.enumerate() {
+            add(x, dots.sums(x, whole + i, &nibbles, at), group, factors, acc);
         }
     }
 }
 
-/// [`add_group`] for `T` rows.
+/// Adds the sums of a group for `T` rows.
 ///
 /// # Safety
-/// Those of [`add_group`].
+/// The machine has AVX-512 F; the rows have that group.
 #[inline(always)]
-unsafe fn add<const WORDS: usize, const T: usize>(
+unsafe fn add<const T: usize>(
     x: &[Row; T],
-    nibbles: &[[__m512i; 2]; WORDS],
-    (group, place): (usize, usize),
+    sums: [__m512i; T],
+    group: usize,
     [scale, bias]: [__m512; 2],
     acc: &mut [Lanes; T],
 ) {
-    // SAFETY: the caller's promise. The odd digits follow sixteen words after the even ones.
+    // SAFETY: the caller's promise.
     unsafe {
-        let mut dots = [_mm512_setzero_si512(); T];
-        for (i, [even, odd]) in nibbles.iter().enumerate() {
-            for t in 0..T {
-                let x = x[t].x.add(place + i);
-                dots[t] = _mm512_dpbusd_epi32(dots[t], *even, everywhere(x));
-                dots[t] = _mm512_dpbusd_epi32(dots[t], *odd, everywhere(x.add(LANES)));
-            }
-        }
         for t in 0..T {
             let acc = &mut acc[t][group % LANES];
             *acc = _mm512_fmadd_ps(bias, _mm512_set1_ps(*x[t].sums.add(group)), *acc);
             // As in `groups_of`.
             let of_x = _mm512_set1_ps(*x[t].x.add(group));
             let scale = _mm512_fmadd_ps(scale, of_x, _mm512_setzero_ps());
-            *acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), scale, *acc);
+            *acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), scale, *acc);
         }
     }
 }
@@ -188,7 +250,7 @@ unsafe fn everywhere(x: *const f32) -> __m512i {
 // Within a larger function its sixteen pointers would be kept in memory.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn nibbles(from: &[u8], stride: usize, left: usize) -> [[__m512i; 2]; LANES] {
+unsafe fn nibbles(from: &[u8], stride: usize, left: usize) -> Nibbles {
     let mask = _mm512_set1_epi8(15);
     // SAFETY: the caller's promise.
     let words = unsafe { transposed(from, stride, left) };
@@ -240,7 +302,7 @@ unsafe fn halves(from: &[u8], stride: usize, left: usize) -> [__m512; GROUPS] {
 /// # Safety
 /// The caller vouches for AVX-512 and for `left` bytes, or 64 if that is less, of each row.
 #[inline(always)]
-unsafe fn transposed(from: &[u8], stride: usize, left: usize) -> Registers {
+unsafe fn transposed(from: &[u8], stride: usize, left: usize) -> Words {
     // SAFETY: the caller's promise.
     unsafe {
         let mask = if left >= 64 { u64::MAX } else { (1 << left) - 1 };

@@ -1,17 +1,25 @@
 //! From an instruction set and a weight format to the code for it.
 
+#[cfg(target_arch = "x86_64")]
+use std::cell::RefCell;
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
-use super::across;
+use super::across::{self, Dots, Registers};
+#[cfg(target_arch = "x86_64")]
+use super::amx::{self, Tiles};
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
+#[cfg(target_arch = "x86_64")]
+use super::kept;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::LANES;
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon;
 #[cfg(target_arch = "x86_64")]
-use super::pack::ROWS;
+use super::pack::{self, ROWS};
 use super::{
     InstructionSet,
     affine::{Affine, Bytes, Words},
@@ -23,6 +31,11 @@ use super::{
     tile::{self, Job},
 };
 use crate::{AffineMatrix, Bf16Matrix};
+
+#[cfg(target_arch = "x86_64")]
+thread_local! {
+    static TILES: RefCell<Vec<pack::Line>> = RefCell::default();
+}
 
 /// A weight matrix of either kind.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +98,10 @@ impl Weights<'_> {
                 (InstructionSet::Avx512, Self::Nibbles { w, digits, dots: true }) => {
                     dots_avx512(w, *digits, job, rows);
                 }
+                #[cfg(target_arch = "x86_64")]
+                (InstructionSet::Amx, Self::Nibbles { w, digits, dots: true }) => {
+                    dots_amx(w, *digits, job, rows);
+                }
                 #[cfg(target_arch = "aarch64")]
                 (InstructionSet::Neon, Self::Nibbles { w, digits, dots: true }) => {
                     dots_neon(w, *digits, job, rows);
@@ -114,7 +131,7 @@ impl InstructionSet {
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2 => lanes_avx2(task),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512 => lanes_avx512(task),
+                Self::Avx512 | Self::Amx => lanes_avx512(task),
                 #[cfg(target_arch = "aarch64")]
                 Self::Neon => lanes_neon(task),
                 _ => task.run::<Scalar>(),
@@ -166,13 +183,55 @@ unsafe fn dots_avx2(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Ra
 unsafe fn dots_avx512(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, rows: Range<usize>) {
     // SAFETY: the caller's promise; AVX-512 with VNNI is enabled here.
     unsafe {
-        let left = match (digits, job.from.len(), w.format().group_size()) {
-            (1, across::WORTH..=ROWS, 32) => across::rows::<4>(w, job, rows),
-            (1, across::WORTH..=ROWS, 64) => across::rows::<8>(w, job, rows),
-            (1, across::WORTH..=ROWS, _) => across::rows::<16>(w, job, rows),
+        let left = match (digits, job.from.len()) {
+            (1, across::WORTH..=ROWS) => by_sixteen(w, job, rows, &mut Registers),
             _ => rows,
         };
         nibbles::<Avx512, true>(w, digits, job, left);
+    }
+}
+
+/// # Safety
+/// Those of [`Weights::run`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn dots_amx(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, mut rows: Range<usize>) {
+    let worth = (amx::WORTH..=ROWS).contains(&job.from.len()) && rows.len() >= LANES;
+    if digits == 1 && worth {
+        let row_bytes = w.format().row_bytes(w.cols());
+        kept(&TILES, |lines: &mut Vec<pack::Line>| {
+            let room = pack::lines(lines, Tiles::room(job, row_bytes));
+            // SAFETY: the caller's promise: AVX-512 with VNNI is enabled here, and the machine has AMX;
+            // `kept` lends to one call at a time, which makes tiles once.
+            unsafe {
+                let mut tiles = Tiles::new(job, w.format().group_size(), room);
+                rows = by_sixteen(w, job, rows.clone(), &mut tiles);
+            }
+        });
+    }
+    // SAFETY: the caller's promise, which is all that AVX-512 with VNNI needs.
+    unsafe { dots_avx512(w, digits, job, rows) };
+}
+
+/// Sixteen rows at a time; returns those that are left.
+///
+/// # Safety
+/// Those of [`across::rows`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn by_sixteen<D: Dots>(
+    w: &AffineMatrix<'_>,
+    job: &Job<'_>,
+    rows: Range<usize>,
+    dots: &mut D,
+) -> Range<usize> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match w.format().group_size() {
+            32 => across::rows::<4, D>(w, job, rows, dots),
+            64 => across::rows::<8, D>(w, job, rows, dots),
+            _ => across::rows::<16, D>(w, job, rows, dots),
+        }
     }
 }
 

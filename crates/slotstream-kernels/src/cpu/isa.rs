@@ -1,5 +1,8 @@
 use std::fmt;
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
+
 /// An instruction set that the CPU kernels are written for. All give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -10,13 +13,15 @@ pub enum InstructionSet {
     Avx2,
     /// AVX-512 F, BW and VL (x86-64).
     Avx512,
+    /// AVX-512 with VNNI, and AMX-INT8 for several rows in the fast arithmetic (x86-64, Linux).
+    Amx,
     /// NEON (AArch64).
     Neon,
 }
 
 impl InstructionSet {
     /// From the slowest to the fastest.
-    const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Neon, Self::Avx512];
+    const ALL: [Self; 5] = [Self::Scalar, Self::Avx2, Self::Neon, Self::Avx512, Self::Amx];
 
     /// The fastest set that this machine has.
     #[must_use]
@@ -30,7 +35,8 @@ impl InstructionSet {
         Self::ALL.into_iter().filter(|set| set.is_available()).collect()
     }
 
-    /// Whether this machine has the set.
+    /// Whether this machine has the set. On Linux the first look for [`Amx`](Self::Amx) asks the kernel to
+    /// let this process use it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -42,6 +48,10 @@ impl InstructionSet {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => {
+                Self::Avx512.is_available() && Self::Avx512.has_dots() && amx::is_available()
             }
             #[cfg(target_arch = "aarch64")]
             Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
@@ -55,7 +65,7 @@ impl InstructionSet {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => is_x86_feature_detected!("avxvnni"),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => is_x86_feature_detected!("avx512vnni"),
+            Self::Avx512 | Self::Amx => is_x86_feature_detected!("avx512vnni"),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
             _ => false,
@@ -69,6 +79,7 @@ impl fmt::Display for InstructionSet {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "avx512+amx",
             Self::Neon => "neon",
         })
     }

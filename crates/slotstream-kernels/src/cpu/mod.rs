@@ -6,6 +6,8 @@
 #[cfg(target_arch = "x86_64")]
 mod across;
 mod affine;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;

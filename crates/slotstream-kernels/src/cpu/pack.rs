@@ -157,7 +157,7 @@ fn group_sums(x: &[f32], size: usize, sums: &mut [f32]) {
 /// A cache line: registers that are loaded from packed rows lie in one each.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "read as a part of an array")] [f32; LANES]);
+pub(super) struct Line(#[expect(dead_code, reason = "read as a part of an array")] [f32; LANES]);
 
 /// Room for packed rows, kept between calls.
 #[derive(Debug, Default)]
@@ -182,7 +182,7 @@ impl Buffer {
 }
 
 /// The first `len` of some lines, of which there may be too few yet.
-fn lines(lines: &mut Vec<Line>, len: usize) -> &mut [f32] {
+pub(super) fn lines(lines: &mut Vec<Line>, len: usize) -> &mut [f32] {
     lines.resize(lines.len().max(len.div_ceil(LANES)), Line::default());
     // SAFETY: a line is sixteen f32 without padding, so the lines are one array of them.
     let all = unsafe {

@@ -26,7 +26,7 @@ impl InstructionSet {
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2 => avx2(task),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512 => avx512(task),
+                Self::Avx512 | Self::Amx => avx512(task),
                 #[cfg(target_arch = "aarch64")]
                 Self::Neon => neon(task),
                 _ => task.run(),

@@ -10,7 +10,8 @@ use crate::data::{Affine, Bf16, Random, bits, cpus, formats, product};
 
 const KS: [usize; 10] = [32, 64, 96, 128, 160, 192, 320, 640, 704, 2560];
 const NS: [usize; 9] = [1, 2, 3, 5, 7, 8, 17, 64, 129];
-const MS: [usize; 7] = [1, 2, 3, 5, 8, 16, 33];
+/// Parts of one tile of sixteen rows, and of two.
+const MS: [usize; 9] = [1, 2, 3, 5, 8, 16, 21, 32, 33];
 const N: usize = 129;
 const M: usize = 33;
 
@@ -97,12 +98,15 @@ fn threads_and_rows_do_not_change_a_bit() {
 fn extremes_are_exact() {
     for format in nibbles() {
         let (k, groups) = (640, 640 / format.group_size());
-        let (weight, one) = (vec![0xff; k / 2], [0x80, 0x3f].repeat(groups));
-        let zero = vec![0; 2 * groups];
-        let w = AffineMatrix::new(format, 1, k, &weight, &one, &zero).unwrap();
-        for value in [127.0, -127.0] {
-            for cpu in cpus(&[1]).into_iter().map(fast) {
-                assert_eq!(matmul(&cpu, &vec![value; k], &w), [15.0 * value * k as f32]);
+        for (n, m) in [(1, 1), (17, 21)] {
+            let (weight, one) = (vec![0xff; n * k / 2], [0x80, 0x3f].repeat(n * groups));
+            let zero = vec![0; 2 * n * groups];
+            let w = AffineMatrix::new(format, n, k, &weight, &one, &zero).unwrap();
+            for value in [127.0, -127.0] {
+                for cpu in cpus(&[1]).into_iter().map(fast) {
+                    let expected = vec![15.0 * value * k as f32; n * m];
+                    assert_eq!(matmul(&cpu, &vec![value; k * m], &w), expected, "{}", cpu.name());
+                }
             }
         }
     }
@@ -111,19 +115,21 @@ fn extremes_are_exact() {
 #[test]
 fn groups_of_nothing_and_of_no_numbers() {
     let format = AffineFormat::Q4_G64;
-    let w = Affine::random(format, 5, 192, 0);
-    for cpu in cpus(&[1]).into_iter().map(fast) {
-        for tiny in [0.0, -0.0, 1e-40, 9e-37] {
-            assert_eq!(matmul(&cpu, &[tiny; 192], &w.matrix()), [0.0; 5]);
-        }
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut x = Random::new(2).values(3 * 192);
-            let clean = matmul(&cpu, &x, &w.matrix());
-            x[192 + 70] = bad;
-            let out = matmul(&cpu, &x, &w.matrix());
-            assert!(out[5..10].iter().all(|v| v.is_nan()), "{bad}");
-            assert_eq!(bits(&out[..5]), bits(&clean[..5]));
-            assert_eq!(bits(&out[10..]), bits(&clean[10..]));
+    for (n, m) in [(5, 3), (21, 24)] {
+        let w = Affine::random(format, n, 192, 0);
+        for cpu in cpus(&[1]).into_iter().map(fast) {
+            for tiny in [0.0, -0.0, 1e-40, 9e-37] {
+                assert_eq!(matmul(&cpu, &vec![tiny; 192 * m], &w.matrix()), vec![0.0; n * m]);
+            }
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = Random::new(2).values(m * 192);
+                let clean = matmul(&cpu, &x, &w.matrix());
+                x[192 + 70] = bad;
+                let out = matmul(&cpu, &x, &w.matrix());
+                assert!(out[n..2 * n].iter().all(|v| v.is_nan()), "{bad} {}", cpu.name());
+                assert_eq!(bits(&out[..n]), bits(&clean[..n]));
+                assert_eq!(bits(&out[2 * n..]), bits(&clean[2 * n..]));
+            }
         }
     }
 }
