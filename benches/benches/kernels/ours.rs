@@ -12,21 +12,28 @@ use crate::weights::{self, Affines, SET, Wides, values};
 
 const FORMAT: AffineFormat = AffineFormat::Q4_G64;
 
-/// The best two instruction sets on one thread, and the best on two.
+/// The best two instruction sets on one thread, and the best on two; for the fast arithmetic tiles,
+/// too, where there are some: they change nothing in the exact one.
+fn cpus(arithmetic: Arithmetic) -> Vec<Cpu> {
+    let (tiles, mut sets): (Vec<_>, Vec<_>) =
+        InstructionSet::available().into_iter().partition(|set| *set == InstructionSet::Amx);
+    sets.drain(..sets.len().saturating_sub(2));
+    if arithmetic == Arithmetic::Fast {
+        sets.extend(tiles);
+    }
+    let best = sets.last().map(|set| (2, *set));
+    let alone = sets.iter().rev().map(|set| (1, *set));
+    let cpu = |(threads, set)| Cpu::with_instruction_set(threads, set).expect("available");
+    alone.chain(best).map(|one| cpu(one).with_arithmetic(arithmetic)).collect()
+}
+
 fn exact() -> Vec<Cpu> {
-    let mut sets: Vec<_> = InstructionSet::available()
-        .into_iter()
-        .rev()
-        .take(2)
-        .map(|set| Cpu::with_instruction_set(1, set).expect("available"))
-        .collect();
-    sets.push(Cpu::new(2).expect("threads"));
-    sets
+    cpus(Arithmetic::Exact)
 }
 
 /// Those in each arithmetic, with their names.
 fn sets() -> Vec<(String, Rc<Cpu>)> {
-    let fast = exact().into_iter().map(|cpu| cpu.with_arithmetic(Arithmetic::Fast));
+    let fast = cpus(Arithmetic::Fast).into_iter();
     let fast = fast.map(|cpu| (format!("fast {}", cpu.name()), Rc::new(cpu)));
     exact().into_iter().map(|cpu| (cpu.name(), Rc::new(cpu))).chain(fast).collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! Every operation that a token passes through is a method of [`Kernels`]. Its provided body is
 //! the one in `reference/`: plain, obviously right, slow. [`Reference`] takes all of them;
-//! [`Cpu`] replaces the ones that matter with SIMD, chosen at run time (AVX-512, AVX2, NEON,
-//! scalar) and spread over threads.
+//! [`Cpu`] replaces the ones that matter with SIMD, chosen at run time (AVX-512 with AMX or without,
+//! AVX2, NEON, scalar) and spread over threads.
 //!
 //! This crate knows no tensor, no candle, no file and no model: shapes come in as numbers,
 //! weights as little-endian bytes exactly as they lie in the checkpoint, at any alignment.

@@ -87,13 +87,13 @@ impl Dots for Registers {
     }
 }
 
-/// Computes sixteen rows of `w`, whose groups have `WORDS` words, at a time, from the first of `rows` on, for all rows of the job;
-/// returns those that are left.
+/// Computes sixteen rows of `w`, whose groups have `WORDS` words, at a time, from the first of
+/// `rows` on, for all rows of the job; returns those that are left.
 ///
 /// # Safety
 /// Those of [`Weights::run`](super::dispatch::Weights::run), for weights of 4 bits and one digit;
-/// the machine has AVX-512 F, BW, VL and VNNI and what `dots` need, which were made for the job; that has
-/// at most [`ROWS`] rows.
+/// the machine has AVX-512 F, BW, VL and VNNI, and what `dots` need, which were made for the job;
+/// the job has at most [`ROWS`] rows.
 #[inline(always)]
 pub(super) unsafe fn rows<const WORDS: usize, D: Dots>(
     w: &AffineMatrix<'_>,

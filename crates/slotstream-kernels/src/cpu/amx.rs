@@ -3,9 +3,11 @@
 //! A tile has up to sixteen rows of 64 bytes. Sixteen transposed weight rows are one as they are: a
 //! row of it has four nibbles of each. Rows of `x` are copied once for all weight rows of a task,
 //! in the order of these nibbles, so that a group of 64 is one product of two tiles: the sums of
-//! all rows of `x` with all sixteen of the weights, which are whole numbers.
+//! sixteen rows of `x` with all sixteen of the weights, which are whole numbers. Rows that are
+//! missing in the last tile of `x` are left out of its shape.
 //!
-//! Tiles belong to a thread, and there are some only while a [`Tiles`] lives.
+//! Rust has neither types nor functions for tiles, so all that needs them together is one piece of
+//! assembler. They belong to a thread, and there are some only while a [`Tiles`] lives.
 
 use std::arch::{asm, x86_64::*};
 use std::sync::OnceLock;
@@ -107,16 +109,17 @@ pub(super) struct Tiles<'a> {
 }
 
 impl<'a> Tiles<'a> {
-    /// f32 that [`new`](Self::new) needs for rows of so many bytes.
+    /// f32 that [`new`](Self::new) needs where weight rows have so many bytes.
     pub(super) fn room(job: &Job<'_>, row_bytes: usize) -> usize {
         2 * row_bytes.div_ceil(BYTES) * job.from.len() * LANES
     }
 
-    /// Copies the rows of `x` to `room` and shapes the tiles of this thread for groups of `size` values.
+    /// Copies the rows of `x` to `room` and shapes the tiles of this thread for groups of `size`
+    /// values.
     ///
     /// # Safety
-    /// The machine has AVX-512 F and AMX-INT8, and [`is_available`] said so; the rows were packed
-    /// in one digit; there are no other tiles in this thread.
+    /// The machine has AVX-512 F, and [`is_available`] says that it has AMX-INT8; the rows were
+    /// packed in one digit, for groups of that size; this thread has no other [`Tiles`].
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn new(job: &Job<'_>, size: usize, room: &'a mut [f32]) -> Self {
         let rows = job.from.len();
@@ -158,8 +161,12 @@ impl<'a> Tiles<'a> {
         }
         // SAFETY: these are 64 bytes of legal shapes, and the caller vouches for AMX.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const shapes, options(nostack, readonly, preserves_flags));
-        };
+            asm!(
+                "ldtilecfg [{}]",
+                in(reg) &raw const shapes,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
         Self { x: room, rows, sums: [[Sums([0; LANES]); ROWS]; GROUPS] }
     }
 }
@@ -281,5 +288,37 @@ unsafe fn products_of_two(
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _,
             options(nostack),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotstream_core::AffineFormat;
+
+    use super::*;
+    use crate::{AffineMatrix, Arithmetic, Cpu, InstructionSet, Kernels};
+
+    /// The shapes of this thread's tiles; the first byte is 0 where there are none.
+    fn shapes() -> [u8; BYTES] {
+        let mut shapes = [0xff; BYTES];
+        // SAFETY: the machine has AMX, and 64 bytes are written.
+        unsafe { asm!("sttilecfg [{}]", in(reg) shapes.as_mut_ptr(), options(nostack)) };
+        shapes
+    }
+
+    /// Other machines have no tiles that could be left.
+    #[test]
+    fn a_thread_keeps_no_tiles() {
+        let (n, k, m) = (37, 192, 24);
+        let Ok(cpu) = Cpu::with_instruction_set(1, InstructionSet::Amx) else {
+            assert!(!is_available());
+            return;
+        };
+        let (weight, ones) = (vec![0x11; n * k / 2], [0x80, 0x3f].repeat(n * k / 64));
+        let w = AffineMatrix::new(AffineFormat::Q4_G64, n, k, &weight, &ones, &ones).unwrap();
+        let mut out = vec![f32::NAN; m * n];
+        cpu.with_arithmetic(Arithmetic::Fast).affine_matmul(&vec![1.0; m * k], &w, &mut out);
+        assert_eq!(out, vec![2.0 * k as f32; m * n]);
+        assert_eq!(shapes(), [0; BYTES]);
     }
 }

@@ -201,8 +201,8 @@ unsafe fn dots_amx(w: &AffineMatrix<'_>, digits: usize, job: &Job<'_>, mut rows:
         let row_bytes = w.format().row_bytes(w.cols());
         kept(&TILES, |lines: &mut Vec<pack::Line>| {
             let room = pack::lines(lines, Tiles::room(job, row_bytes));
-            // SAFETY: the caller's promise: AVX-512 with VNNI is enabled here, and the machine has AMX;
-            // `kept` lends to one call at a time, which makes tiles once.
+            // SAFETY: the caller's promise: AVX-512 with VNNI is enabled here, and the machine has
+            // AMX; nothing below this makes other tiles.
             unsafe {
                 let mut tiles = Tiles::new(job, w.format().group_size(), room);
                 rows = by_sixteen(w, job, rows.clone(), &mut tiles);

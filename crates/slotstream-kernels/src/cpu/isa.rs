@@ -35,8 +35,8 @@ impl InstructionSet {
         Self::ALL.into_iter().filter(|set| set.is_available()).collect()
     }
 
-    /// Whether this machine has the set. On Linux the first look for [`Amx`](Self::Amx) asks the kernel to
-    /// let this process use it.
+    /// Whether this machine has the set. The first look for [`Amx`](Self::Amx) asks Linux to let this
+    /// process use it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
