@@ -83,7 +83,8 @@ unsafe fn is_permitted() -> bool {
     result == 0
 }
 
-/// The shapes of all tiles, as `ldtilecfg` reads them.
+/// The shapes of all tiles, as `ldtilecfg` reads them and `sttilecfg` writes them; no palette: none.
+#[derive(Default)]
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -106,6 +107,9 @@ pub(super) struct Tiles<'a> {
     rows: usize,
     /// Of the groups of a block.
     sums: [[Sums; ROWS]; GROUPS],
+    /// What this thread had before. Other libraries shape their tiles once a thread and would find
+    /// none.
+    before: Shapes,
 }
 
 impl<'a> Tiles<'a> {
@@ -144,8 +148,8 @@ impl<'a> Tiles<'a> {
         }
         let depth = size.min(BYTES);
         let upper = rows.saturating_sub(LANES);
-        let mut shapes =
-            Shapes { palette: 1, start: 0, reserved: [0; 14], bytes: [0; 16], rows: [0; 16] };
+        let mut before = Shapes::default();
+        let mut shapes = Shapes { palette: 1, ..Shapes::default() };
         // The sums, the rows of `x` and the weights; the second of two are rows 16 and on.
         let all = [
             (rows.min(LANES), BYTES),
@@ -159,22 +163,36 @@ impl<'a> Tiles<'a> {
                 (shapes.rows[i], shapes.bytes[i]) = (rows as u8, bytes as u16);
             }
         }
-        // SAFETY: these are 64 bytes of legal shapes, and the caller vouches for AMX.
+        // SAFETY: `before` has the 64 bytes that are written; the caller vouches for AMX.
         unsafe {
-            asm!(
-                "ldtilecfg [{}]",
-                in(reg) &raw const shapes,
-                options(nostack, readonly, preserves_flags),
-            );
+            asm!("sttilecfg [{}]", in(reg) &raw mut before, options(nostack, preserves_flags));
         }
-        Self { x: room, rows, sums: [[Sums([0; LANES]); ROWS]; GROUPS] }
+        // SAFETY: the shapes are legal, and the caller vouches for AMX.
+        unsafe { load(&shapes) };
+        Self { x: room, rows, sums: [[Sums([0; LANES]); ROWS]; GROUPS], before }
     }
 }
 
 impl Drop for Tiles<'_> {
     fn drop(&mut self) {
-        // SAFETY: whoever made these vouched for AMX.
-        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+        // SAFETY: whoever made these vouched for AMX; the processor itself gave these shapes, or
+        // none, which releases the tiles.
+        unsafe { load(&self.before) };
+    }
+}
+
+/// Shapes the tiles of this thread and clears them; without a palette it has none then.
+///
+/// # Safety
+/// The machine has AMX, this process may use it, and the shapes are legal.
+unsafe fn load(shapes: &Shapes) {
+    // SAFETY: the caller's promise; 64 bytes are read.
+    unsafe {
+        asm!(
+            "ldtilecfg [{}]",
+            in(reg) shapes,
+            options(nostack, readonly, preserves_flags),
+        );
     }
 }
 
@@ -308,17 +326,32 @@ mod tests {
 
     /// Other machines have no tiles that could be left.
     #[test]
-    fn a_thread_keeps_no_tiles() {
+    fn a_thread_keeps_the_tiles_it_had() {
         let (n, k, m) = (37, 192, 24);
         let Ok(cpu) = Cpu::with_instruction_set(1, InstructionSet::Amx) else {
             assert!(!is_available());
             return;
         };
+        let cpu = cpu.with_arithmetic(Arithmetic::Fast);
         let (weight, ones) = (vec![0x11; n * k / 2], [0x80, 0x3f].repeat(n * k / 64));
         let w = AffineMatrix::new(AffineFormat::Q4_G64, n, k, &weight, &ones, &ones).unwrap();
-        let mut out = vec![f32::NAN; m * n];
-        cpu.with_arithmetic(Arithmetic::Fast).affine_matmul(&vec![1.0; m * k], &w, &mut out);
-        assert_eq!(out, vec![2.0 * k as f32; m * n]);
+        let product = || {
+            let mut out = vec![f32::NAN; m * n];
+            cpu.affine_matmul(&vec![1.0; m * k], &w, &mut out);
+            assert_eq!(out, vec![2.0 * k as f32; m * n]);
+        };
+        product();
         assert_eq!(shapes(), [0; BYTES]);
+        // As another library would have shaped them, once for this thread.
+        let mut others = Shapes { palette: 1, ..Shapes::default() };
+        (others.rows[0], others.bytes[0], others.rows[7], others.bytes[7]) = (3, 12, 16, 64);
+        // SAFETY: the machine has AMX, and the shapes are legal.
+        unsafe { load(&others) };
+        let before = shapes();
+        product();
+        assert_eq!(shapes(), before);
+        assert_eq!((before[0], before[16], before[48], before[55]), (1, 12, 3, 16));
+        // SAFETY: none is legal.
+        unsafe { load(&Shapes::default()) };
     }
 }
