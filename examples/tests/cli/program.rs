@@ -3,11 +3,17 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+#[cfg(target_os = "linux")]
+use std::process::Child;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
 
 use super::chat::parts;
-use super::{last_object, output, utf8};
+#[cfg(target_os = "linux")]
+use super::utf8;
+use super::{last_object, output};
 
 /// The program that cargo built beside this test.
 fn program(name: &str) -> PathBuf {
@@ -354,12 +360,14 @@ fn an_interrupt_ends_with_the_figures_so_far() {
 }
 
 /// Sends a signal to a program.
+#[cfg(target_os = "linux")]
 fn send(signal: &str, child: &Child) {
     let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
     assert!(sent.success(), "{signal}");
 }
 
 /// Its code, if it ends before so many seconds are over.
+#[cfg(target_os = "linux")]
 fn code_within(seconds: u64, child: &mut Child) -> Option<i32> {
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
