@@ -180,14 +180,12 @@ impl MirrorReader {
     /// Chooses a copy that was not `tried` and begins a read of it.
     fn begin(&self, file: FileId, tried: u64, bytes: u64) -> Option<InFlight<'_>> {
         let now = self.now();
+        // Asked once: another thread may leave a copy out while this one chooses.
+        let having = || self.copies.iter().enumerate().filter(|(_, copy)| copy.has(file));
+        let in_use = mask(having().filter(|(_, copy)| copy.left_out.get().is_none()));
         // Without a copy in use that has the file, one that was left out for another file may do.
-        let none = !self.in_use().any(|(_, copy)| copy.has(file));
-        let mut loads = self.loads.lock();
-        let may = |i: usize| {
-            let copy = &self.copies[i];
-            tried & (1 << i) == 0 && copy.has(file) && (none || copy.left_out.get().is_none())
-        };
-        let copy = load::begin(&mut loads, now, bytes, may)?;
+        let of = if in_use == 0 { mask(having()) } else { in_use };
+        let copy = load::begin(&mut self.loads.lock(), now, bytes, of & !tried)?;
         Some(InFlight { mirror: self, copy, bytes })
     }
 
@@ -254,6 +252,11 @@ impl MirrorReader {
     }
 }
 
+/// One bit for each of the copies.
+fn mask<'a>(copies: impl Iterator<Item = (usize, &'a Copy)>) -> u64 {
+    copies.fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
 /// Whether another copy could not do better.
 fn is_request(error: &ReadError) -> bool {
     matches!(error.kind(), ErrorKind::Bug | ErrorKind::Cancelled)
@@ -280,7 +283,7 @@ impl RecordReader for MirrorReader {
             }
         }
         let first = failed.into_iter().next().map(|(_, error)| error);
-        Err(first.unwrap_or_else(|| ReadError::other(extent, "every copy was left out meanwhile")))
+        Err(first.unwrap_or_else(|| ReadError::other(extent, "no copy has the file")))
     }
 
     /// The largest of the copies in use: what suits all of them.

@@ -263,6 +263,32 @@ fn reads_spread_over_the_disks() {
     assert!(reads[0] > reads[1] && reads[1] > 20, "{reads:?}");
 }
 
+/// While one thread leaves a copy out, others are choosing one.
+#[test]
+fn a_copy_is_left_out_while_others_choose() {
+    let bytes = content();
+    for after in 0..1000 {
+        let fast = FaultyReader::new(memory(&bytes), Schedule::Never, Fault::Errno(5));
+        let fast = Arc::new(fast);
+        let slow = SlowReader::new(memory(&bytes), Duration::from_micros(100));
+        let mirror = mirror([fast.clone() as _, Arc::new(slow) as Arc<dyn RecordReader>]);
+        fast.arm(Schedule::From(after % 50));
+        std::thread::scope(|scope| {
+            for id in 0..8 {
+                let (mirror, bytes) = (&mirror, &bytes);
+                scope.spawn(move || {
+                    for i in 0..30 {
+                        let offset = id * 1009 + i * 97;
+                        let found = read(mirror, offset, 2).expect("the slow one is there");
+                        assert_eq!(found, bytes[offset as usize..][..2]);
+                    }
+                });
+            }
+        });
+        assert_eq!(mirror.shares()[1].left_out, None);
+    }
+}
+
 /// A copy that lacks files is neither compared nor read for them, and a file that only one copy has
 /// is read even from a copy that was left out for another one.
 #[test]
