@@ -11,11 +11,12 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import receipt as receipts  # noqa: E402
 
-RECORDS = 4 * 512
+RECORDS = 8 * 512
 HIT_RATES = [0.0, 0.5, 0.8, 0.9, 0.95]
 POLICY = "clock"
+LOOKAHEAD = ["none", "boundary-1", "mixture", "oracle:{trace}"]
 # The smallest pool for a chunk of 64 tokens of these shapes.
-FLOOR = 54
+FLOOR = 107
 TOKENS = 64
 
 
@@ -59,7 +60,7 @@ def figures(found, computing):
 
 
 def main():
-    programs, scratch, rounds, commit, receipt, *flags = sys.argv[1:]
+    programs, scratch, rounds, commit, receipt = sys.argv[1:]
     first = run(programs, scratch, RECORDS, "--trace", f"{scratch}/trace")
     pools = sizes(programs, scratch)
     rows, loads = {}, []
@@ -70,27 +71,28 @@ def main():
             # prompt; their reads do not count.
             decode = run(programs, scratch, RECORDS)["decode"]
             computing = (decode["time_s"] - decode["io_wait_s"]) / decode["tokens"]
-            found = run(programs, scratch, slots, *flags)
-            if found["tokens"] != first["tokens"]:
-                sys.exit(f"compare.py: other tokens with {slots} slots")
-            rows.setdefault(str(rate), []).append(figures(found, computing))
+            for lookahead in LOOKAHEAD:
+                name = lookahead.format(trace=f"{scratch}/trace")
+                found = run(programs, scratch, slots, "--lookahead", name)
+                if found["tokens"] != first["tokens"]:
+                    sys.exit(f"compare.py: other tokens with {slots} slots and --lookahead {name}")
+                case = f"{rate}, {lookahead.partition(':')[0]}"
+                rows.setdefault(case, []).append(figures(found, computing))
         print(f"round {round_ + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
         if receipt:
-            receipts.write(receipt, whole(rows, commit, loads, scratch, flags))
+            receipts.write(receipt, whole(rows, commit, loads, scratch))
     show(rows)
 
 
-def whole(rows, commit, loads, scratch, flags):
+def whole(rows, commit, loads, scratch):
     return {
-        "name": "hit-rates-ahead" if flags else "hit-rates",
-        "command": " ".join(["benches/hitrates/compare.sh", str(len(loads)), "RECEIPT", "SCRATCH", *flags]
-                            if flags else ["benches/hitrates/compare.sh", str(len(loads))]),
+        "name": "hit-rates",
+        "command": f"benches/hitrates/compare.sh {len(loads)}",
         "commit": commit,
         "machine": receipts.machine(scratch),
         "settings": {
-            "model": "synthesize --layers 4 --vocab 32768 --no-ngram, repacked",
+            "model": "synthesize --layers 8 --vocab 32768 --no-ngram, repacked",
             "run": f"{POLICY}, direct, 256 prompt tokens, {TOKENS} generated, a thread a core",
-            "flags": flags,
             "load_average": loads,
             "conditions": os.environ.get("CONDITIONS", "as it was"),
         },
@@ -102,8 +104,8 @@ def whole(rows, commit, loads, scratch, flags):
 
 
 def show(rows):
-    for rate, row in receipts.each(rows, statistics.median).items():
-        print(f"{rate:5} {row['slots']:5.0f} slots, hit rate {row['hit_rate']:.3f}: "
+    for case, row in receipts.each(rows, statistics.median).items():
+        print(f"{case:18} {row['slots']:5.0f} slots, hit rate {row['hit_rate']:.3f}: "
               f"{row['ms_per_token']:6.1f} ms a token, computing {row['computing_ms']:.1f}, reading "
               f"{row['reading_ms']:.1f}, waiting {row['waiting_ms']:.1f}: "
               f"{row['to_the_larger']:.2f} of the larger")

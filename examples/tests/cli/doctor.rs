@@ -63,7 +63,9 @@ fn a_model_that_is_not_here_on_a_machine_that_is_not_here() {
     // 70% of 16 GB, whatever this machine has.
     assert_eq!(plan["budget_bytes"], 11_200_000_000_u64);
     let total = plan["total_bytes"].as_u64().expect("bytes");
-    assert!(total <= 11_200_000_000 && total > 11_190_000_000, "{total}");
+    // At most a step of 256 tokens of context (50,768 bytes each) and a slot are left over.
+    let left = 11_200_000_000_u64.checked_sub(total).expect("within the budget");
+    assert!(left < 256 * 50_768 + 2_768_896, "{left}");
     assert!(number(&plan["experts_per_layer"]) > 30.0, "{plan}");
     let notes = object["notes"].to_string();
     assert!(notes.contains("the tokenizer is not here"), "{notes}");
