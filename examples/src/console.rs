@@ -178,7 +178,11 @@ pub fn main(run: impl FnOnce(ArgsOs, &mut Console<'_>) -> Result<Ended, Failure>
         .and_then(|()| run(std::env::args_os(), &mut console));
     let code = match result {
         Ok(Ended::Done) => 0,
-        Ok(Ended::Interrupted) => INTERRUPTED,
+        Ok(Ended::Interrupted) => {
+            // Where standard error cannot be written there is nobody to tell.
+            drop(writeln!(io::stderr(), "interrupted"));
+            INTERRUPTED
+        }
         // Help that was asked for is output, and may fail to be written like any other.
         Err(Failure::Usage(usage)) if !usage.use_stderr() => match print(&usage) {
             Ok(()) => 0,

@@ -90,7 +90,9 @@ fn examine(
 ) -> Result<(), Failure> {
     if let Some(list) = &arguments.sha256 {
         // First: a truncated file is the commonest reason for everything that follows.
-        Digests::read(list)?.verify(folder, &mut report.digests, console)?;
+        let list = Digests::read(list)?;
+        report.digests_listed = list.len();
+        list.verify(folder, &mut report.digests, console)?;
     }
     let checkpoint = Checkpoint::open(folder).map_err(Error::from)?;
     report.describe(&checkpoint);

@@ -117,6 +117,11 @@ impl Digests {
         Ok(Self { list: list.into(), wanted })
     }
 
+    /// Files of the list.
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
     /// Reads every file of the list and compares. What was found to be right is noted beside the
     /// list, so that a run after an interrupted one goes on; the note goes when all is right.
     ///
@@ -279,8 +284,8 @@ fn judge(list: &Path, figures: &[DigestFigure]) -> Result<(), Failure> {
     Err(Failure::Digests { list: list.into(), files: figures.len(), wrong })
 }
 
-/// A line about the files for people.
-pub(super) fn summary(figures: &[DigestFigure]) -> String {
+/// A line about the files for people, of which so many are `listed`.
+pub(super) fn summary(figures: &[DigestFigure], listed: usize) -> String {
     let same = figures.iter().filter(|figure| figure.state == "same").count();
     let resumed = figures.iter().filter(|figure| figure.resumed).count();
     let bytes: u64 = figures.iter().filter_map(|figure| figure.bytes).sum();
@@ -288,6 +293,10 @@ pub(super) fn summary(figures: &[DigestFigure]) -> String {
         0 => String::new(),
         some => format!(", {some} of them in a run before"),
     };
-    let (files, bytes) = (count(figures.len() as u64, "file"), count(bytes, "byte"));
-    format!("{same} of {files} have the digest listed, {bytes}{before}")
+    let (files, bytes) = (count(listed as u64, "file"), count(bytes, "byte"));
+    let rest = match listed - figures.len().min(listed) {
+        0 => String::new(),
+        rest => format!("; {rest} not looked at"),
+    };
+    format!("{same} of {files} have the digest listed, {bytes}{before}{rest}")
 }

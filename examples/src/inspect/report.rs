@@ -21,13 +21,16 @@ use crate::{Failure, show_size};
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     model: String,
-    /// Whether the checkpoint is valid; null when it was not looked at.
+    /// Whether the checkpoint is valid; null when it was not looked at, or not to the end.
     valid: Option<bool>,
     error: Option<ErrorFigure>,
     config: Option<Config>,
     files: Vec<FileFigure>,
     /// Files of `--sha256`.
     pub(super) digests: Vec<DigestFigure>,
+    /// How many those are when all were looked at.
+    #[serde(skip)]
+    pub(super) digests_listed: usize,
     /// Safetensors files that the index does not name.
     ignored_files: Vec<String>,
     ledger: Option<Ledger>,
@@ -151,6 +154,7 @@ impl Report {
             config: None,
             files: Vec::new(),
             digests: Vec::new(),
+            digests_listed: 0,
             ignored_files: Vec::new(),
             ledger: None,
             findings: Findings::default(),
@@ -200,9 +204,9 @@ impl Report {
             self.plan = Some((**plan).clone().into());
         }
         self.valid = match error {
+            error if error.kind() == ErrorKind::Cancelled => None,
             Failure::Engine(error) => Some(of_request(error)),
             Failure::Digests { .. } => Some(false),
-            error if error.kind() == ErrorKind::Cancelled => Some(true),
             // A list of digests that cannot be read comes before everything else.
             _ => self.config.as_ref().map(|_| true),
         };
@@ -218,7 +222,7 @@ impl Report {
         for (title, body) in [
             ("config", self.config.as_ref().map(Config::text)),
             ("files", self.config.as_ref().map(|_| self.files_text())),
-            ("sha256", (!self.digests.is_empty()).then(|| digests::summary(&self.digests))),
+            ("sha256", self.digests_text()),
             ("bytes by class", self.ledger.as_ref().map(ToString::to_string)),
             ("optional parts", self.config.as_ref().map(|_| self.optional_text())),
             ("n-gram layer", self.ngram.as_ref().map(Ngram::text)),
@@ -232,12 +236,19 @@ impl Report {
         }
         let end = match (self.valid, &self.error) {
             (Some(true), None) => "valid",
-            (Some(true), Some(error)) if error.is_cancelled() => "valid as far as it was looked at",
+            (_, Some(error)) if error.is_cancelled() => {
+                "interrupted: valid as far as it was looked at"
+            }
             (Some(true), Some(_)) => "valid, but this request does not fit it",
             (Some(false), _) => "NOT VALID",
             (None, _) => "not looked at: the request itself is wrong",
         };
         text + "\n" + end
+    }
+
+    fn digests_text(&self) -> Option<String> {
+        let listed = self.digests_listed;
+        (listed > 0).then(|| digests::summary(&self.digests, listed))
     }
 
     fn files_text(&self) -> String {
@@ -304,8 +315,11 @@ impl Report {
         let checks = self.findings.checks.iter();
         let mut rows: Vec<_> = checks.map(|check| (check.name, check.found.clone())).collect();
         if self.findings.values_bytes.is_none() {
-            let not = "not looked at: --values reads every scale, bias and float".to_owned();
-            rows.push(("values", not));
+            let not = match &self.error {
+                Some(error) if error.is_cancelled() => "not looked at to the end",
+                _ => "not looked at: --values reads every scale, bias and float",
+            };
+            rows.push(("values", not.to_owned()));
         }
         table(&rows)
     }
@@ -324,7 +338,7 @@ fn of_request(error: &Error) -> bool {
             **error,
             TextError::NoTemplate { .. } | TextError::Refused { .. } | TextError::Encode { .. }
         ),
-        error => error.kind() == ErrorKind::Cancelled,
+        _ => false,
     }
 }
 
