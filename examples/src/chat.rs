@@ -84,8 +84,10 @@ pub fn run_with(
     let mut line = Vec::new();
     loop {
         console.write("> ")?;
-        console.interrupt.ends_now();
-        let left_out = read_line(input, &mut line).map_err(|source| Failure::Input { source })?;
+        let Some(read) = console.next(|| read_line(input, &mut line)) else {
+            return Ok(Ended::Interrupted);
+        };
+        let left_out = read.map_err(|source| Failure::Input { source })?;
         if line.is_empty() {
             console.line("")?;
             return Ok(Ended::Done);
@@ -251,9 +253,7 @@ impl<'a> Chat<'a> {
                 return console.line(&format!("({words})"));
             }
         };
-        let stop = CancelToken::new();
-        console.interrupt.ends_only(stop.clone());
-        self.session.set_cancel(stop);
+        self.session.set_cancel(console.interruptible());
         let mut text = String::new();
         let result = self.generate(&tokens, console, &mut text);
         console.line("")?;

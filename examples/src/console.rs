@@ -62,34 +62,32 @@ enum Ends {
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C sets `token` and the program goes on.
-    pub(crate) fn ends_only(&self, token: CancelToken) {
-        *self.lock() = Ends::Only(token);
-    }
-
-    /// From now on Ctrl-C ends the program at once.
-    pub(crate) fn ends_now(&self) {
-        *self.lock() = Ends::Now;
-    }
-
-    /// From now on Ctrl-C ends the program after it has shown what there is.
-    fn ends_program(&self) {
-        *self.lock() = Ends::Program;
-    }
-
-    /// Whether Ctrl-C was taken by something smaller than the program, as `signal` is.
-    fn takes(&self, signal: i32) -> bool {
+    /// Does what `signal` ends. `program` is the token of the program, which is set while nobody
+    /// changes what is ended.
+    fn take(&self, signal: i32, program: &CancelToken) {
         let mut ends = self.lock();
         match &*ends {
+            Ends::Program if program.is_cancelled() => process::exit(INTERRUPTED.into()),
+            Ends::Program => program.cancel(),
+            Ends::Now => process::exit(INTERRUPTED.into()),
             Ends::Only(token) => {
+                // Before the answer ends, so that whoever asks then is told.
+                if signal != SIGINT {
+                    program.cancel();
+                }
                 token.cancel();
                 // The next one is not about an answer that has ended.
                 *ends = Ends::Program;
-                signal == SIGINT
             }
-            Ends::Now => process::exit(INTERRUPTED.into()),
-            _ => false,
         }
+    }
+
+    /// From now on Ctrl-C ends this, unless it has ended the program already.
+    fn set(&self, to: Ends, program: &CancelToken) -> bool {
+        let mut ends = self.lock();
+        let open = !program.is_cancelled();
+        *ends = if open { to } else { Ends::Program };
+        open
     }
 
     fn lock(&self) -> MutexGuard<'_, Ends> {
@@ -112,10 +110,28 @@ impl<'a> Console<'a> {
     /// Opens or reads what may be a pipe that nobody ever writes to, before there is anything to show:
     /// Ctrl-C does not wake such a call, and ends the program at once meanwhile.
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.interrupt.ends_now();
+        self.interrupt.set(Ends::Now, &self.cancel);
         let waited = wait();
-        self.interrupt.ends_program();
+        self.interrupt.set(Ends::Program, &self.cancel);
         waited
+    }
+
+    /// The same for the next input; nothing where the program is to end already.
+    #[cfg(feature = "engine")]
+    pub(crate) fn next<T>(&self, wait: impl FnOnce() -> T) -> Option<T> {
+        let open = self.interrupt.set(Ends::Now, &self.cancel);
+        open.then(|| self.waiting(wait))
+    }
+
+    /// A token that Ctrl-C sets from now on, while the program goes on; set already where the program
+    /// is to end.
+    #[cfg(feature = "engine")]
+    pub(crate) fn interruptible(&self) -> CancelToken {
+        let token = CancelToken::new();
+        if !self.interrupt.set(Ends::Only(token.clone()), &self.cancel) {
+            token.cancel();
+        }
+        token
     }
 
     /// Writes a piece of text at once.
@@ -222,13 +238,7 @@ fn on_interrupt(cancel: &CancelToken, interrupt: &Interrupt) -> Result<(), Failu
     let (cancel, interrupt) = (cancel.clone(), interrupt.clone());
     let wait = move || {
         for signal in signals.forever() {
-            if interrupt.takes(signal) {
-                continue;
-            }
-            if cancel.is_cancelled() {
-                process::exit(INTERRUPTED.into());
-            }
-            cancel.cancel();
+            interrupt.take(signal, &cancel);
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(failed)
@@ -274,13 +284,26 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_the_smallest_thing_that_runs() {
-        let (interrupt, answer) = (Interrupt::default(), CancelToken::new());
-        assert!(!interrupt.takes(SIGINT), "the program is to end");
-        interrupt.ends_only(answer.clone());
-        assert!(interrupt.takes(SIGINT) && answer.is_cancelled());
-        assert!(!interrupt.takes(SIGINT), "the answer has ended");
-        let answer = CancelToken::new();
-        interrupt.ends_only(answer.clone());
-        assert!(!interrupt.takes(SIGTERM) && answer.is_cancelled(), "both end");
+        let mut out = Vec::new();
+        let console = Console::new(&mut out);
+        let send = |signal| console.interrupt.take(signal, &console.cancel);
+        let answer = console.interruptible();
+        send(SIGINT);
+        assert!(answer.is_cancelled() && !console.cancel.is_cancelled());
+        let answer = console.interruptible();
+        send(SIGTERM);
+        assert!(answer.is_cancelled() && console.cancel.is_cancelled(), "both end");
+        assert!(console.interruptible().is_cancelled(), "no answer begins any more");
+    }
+
+    #[test]
+    fn an_interrupt_between_two_answers_ends_the_program() {
+        let mut out = Vec::new();
+        let console = Console::new(&mut out);
+        assert_eq!(console.waiting(|| 3), 3);
+        // A line has been read, and its answer has not begun.
+        console.interrupt.take(SIGINT, &console.cancel);
+        assert!(console.cancel.is_cancelled() && console.interruptible().is_cancelled());
+        assert_eq!(console.next(|| 4), None, "nobody is asked any more");
     }
 }

@@ -163,7 +163,7 @@ pub fn run(
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
-    let subject = console.waiting(|| Subject::find(&arguments))?;
+    let subject = Subject::find(&arguments, console)?;
     let mut report = Report::new(&subject, &arguments);
     let result = examine(&arguments, &subject, &mut report, console);
     if let Err(error) = &result {

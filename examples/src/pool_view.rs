@@ -7,7 +7,8 @@ mod terminal;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use slotstream_cache::{Clock, SlotPool};
@@ -159,7 +160,12 @@ impl<'a, 'c> Viewer<'a, 'c> {
             Some(delay) => {
                 // From the upper left corner, and nothing below.
                 self.console.write(&format!("\x1b[H{text}\x1b[J"))?;
-                std::thread::sleep(Duration::from_millis(delay));
+                // In small steps, so that Ctrl-C is heard.
+                let until = Instant::now() + Duration::from_millis(delay);
+                while !self.console.cancel.is_cancelled() && Instant::now() < until {
+                    let left = until.saturating_duration_since(Instant::now());
+                    thread::sleep(left.min(Duration::from_millis(20)));
+                }
             }
             None => self.console.line(&text)?,
         }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{Arguments, ShapeName};
 use crate::leftover::{hold, sweep};
 use crate::synthesize::shape::{Cut, Shape};
-use crate::{Failure, ModelFolder};
+use crate::{Console, Failure, ModelFolder};
 
 /// The model that is looked at.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Finds the folder, or writes the headers of a shape.
-    pub(super) fn find(arguments: &Arguments) -> Result<Self, Failure> {
+    pub(super) fn find(arguments: &Arguments, console: &Console<'_>) -> Result<Self, Failure> {
         if arguments.shape.is_none() && arguments.config.is_none() {
             let folder = arguments.engine.find_model()?;
             let (name, config) =
@@ -33,7 +33,9 @@ impl Subject {
             return Ok(Self { folder, name, shape: None, config: Some(config) });
         }
         let config = arguments.config.clone();
-        let sparse = sparse(Cut { config: config.as_deref(), ..Cut::default() })?;
+        // Only the reading waits: what is written goes however the program ends.
+        let cut = Cut { config: config.as_deref(), ..Cut::default() };
+        let sparse = sparse(console.waiting(|| Shape::of(cut))?)?;
         let name = match (arguments.shape, &config) {
             (Some(ShapeName::Qwen38FlashNext), _) => "the shape of qwen3.8-flash-next".to_owned(),
             (None, config) => {
@@ -54,7 +56,7 @@ impl Subject {
     pub(super) fn few_layers(&self, layers: usize, vocab: usize) -> Result<Sparse, Failure> {
         let config = self.config.as_deref();
         let (layers, vocab) = (Some(layers), Some(vocab));
-        sparse(Cut { config, layers, vocab, no_ngram: true })
+        sparse(Shape::of(Cut { config, layers, vocab, no_ngram: true })?)
     }
 }
 
@@ -74,11 +76,11 @@ impl Sparse {
     }
 }
 
-fn sparse(cut: Cut<'_>) -> Result<Sparse, Failure> {
+fn sparse(shape: Shape) -> Result<Sparse, Failure> {
     let failed = |source| Failure::File { path: std::env::temp_dir(), source };
     sweep(&std::env::temp_dir(), PREFIX, "");
     let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().map_err(failed)?;
     let held = hold(folder.path()).ok();
-    CheckpointSpec::new(Shape::of(cut)?.config).write_sparse(folder.path())?;
+    CheckpointSpec::new(shape.config).write_sparse(folder.path())?;
     Ok(Sparse { folder, _held: held })
 }
