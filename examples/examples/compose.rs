@@ -4,7 +4,9 @@
 
 use std::error::Error;
 use std::io::Write;
+use std::iter::{once, successors};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
@@ -107,9 +109,18 @@ fn greedy(logits: &[f32]) -> u32 {
     best as u32
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
-    let (checkpoint, mut sequence) = wire(&arguments)?;
+fn main() -> ExitCode {
+    let Err(error) = run(&Arguments::parse()) else { return ExitCode::SUCCESS };
+    let causes = successors(error.source(), |error| Error::source(*error));
+    let whole: Vec<String> =
+        once(error.to_string()).chain(causes.map(ToString::to_string)).collect();
+    // Where standard error cannot be written there is nobody to tell.
+    drop(writeln!(std::io::stderr(), "error: {}", whole.join(": ")));
+    ExitCode::FAILURE
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let (checkpoint, mut sequence) = wire(arguments)?;
     let path = arguments.model.join("tokenizer.json");
     let tokenizer = Tokenizer::load(&path, checkpoint.config().vocab_size)?;
 

@@ -302,12 +302,6 @@ pub enum Failure {
     },
 }
 
-/// Whether the path itself is the mistake.
-fn is_path(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    matches!(error.kind(), Kind::NotFound | Kind::NotADirectory | Kind::IsADirectory)
-}
-
 impl Failure {
     /// What the caller can do about it.
     #[must_use]
@@ -340,13 +334,8 @@ impl Failure {
             #[cfg(feature = "engine")]
             Self::SelfCheck { .. } => ErrorKind::Bug,
             Self::Chart { .. } => ErrorKind::Bug,
-            Self::File { source, .. } | Self::ReadFile { source, .. } if is_path(source) => {
-                ErrorKind::User
-            }
-            Self::Output { .. }
-            | Self::Interrupt { .. }
-            | Self::File { .. }
-            | Self::ReadFile { .. } => ErrorKind::Transient,
+            Self::File { source, .. } | Self::ReadFile { source, .. } => ErrorKind::of_file(source),
+            Self::Output { .. } | Self::Interrupt { .. } => ErrorKind::Transient,
             _ => ErrorKind::User,
         }
     }

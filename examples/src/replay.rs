@@ -125,7 +125,11 @@ impl Policies {
 
     fn asked(arguments: &Arguments, sources: &[Source]) -> Self {
         if arguments.policy.iter().any(|name| name == "all") {
-            return Self { names: all_policies(), named: false };
+            let mut names = all_policies();
+            let others = arguments.policy.iter().filter(|name| *name != "all");
+            let new: Vec<String> = others.filter(|name| !names.contains(name)).cloned().collect();
+            names.extend(new);
+            return Self { names, named: false };
         }
         if !arguments.policy.is_empty() {
             return Self { names: arguments.policy.clone(), named: true };

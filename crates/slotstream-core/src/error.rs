@@ -29,7 +29,10 @@ impl ErrorKind {
             io::ErrorKind::NotFound
             | io::ErrorKind::PermissionDenied
             | io::ErrorKind::IsADirectory
-            | io::ErrorKind::NotADirectory => Self::User,
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::InvalidFilename => Self::User,
             _ => Self::Transient,
         }
     }

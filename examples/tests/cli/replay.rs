@@ -200,6 +200,7 @@ fn more_about_the_requests_and_the_pool() {
 fn every_mistake_is_named() {
     for (flags, words) in [
         (&["--policy", "clocks"][..], "no eviction policy is called \"clocks\""),
+        (&["--policy", "all,foo"], "no eviction policy is called \"foo\""),
         (&["--slots", "0"], "a number of slots is a whole number of at least 1"),
         (&["--fractions", "1.5"], "a share of the records"),
         (&["--routes", "-1"], "token routes"),

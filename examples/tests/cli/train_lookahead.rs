@@ -233,6 +233,10 @@ fn exit_codes_tell_damage_from_mistakes() {
         let found = result.as_ref().map_or_else(Failure::exit_code, |_| 0);
         assert_eq!(found, code, "{name}: {:?}", result.err().map(|error| describe(&error)));
     }
+    // Routes of a text trace have no passes of a run.
+    let routes = bundled().join("traces/prose-austen.txt.gz");
+    let error = generated(&format!("oracle:{}", routes.display())).1.expect_err("another format");
+    assert!(describe(&error).contains("expected a trace that a run recorded"), "{error}");
 }
 
 #[cfg(unix)]

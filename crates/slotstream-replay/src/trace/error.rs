@@ -25,12 +25,21 @@ pub enum TraceError {
     },
     /// Bytes of no format that is known here.
     #[error(
-        "{}: begins with {found}: expected a trace, a CSV or JSONL table, a text trace, one key a \
-         line, or oracleGeneral records of 24 bytes; name the format if it is one of these",
+        "{}: begins with {found}: expected a recorded trace, a CSV or JSONL table, a text trace, \
+         oracleGeneral records of 24 bytes, or one key a line, which has to be asked for",
         path.display()
     )]
     #[non_exhaustive]
     UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes.
+        found: String,
+    },
+    /// Something else where only what a run recorded will do.
+    #[error("{}: begins with {found}: expected a trace that a run recorded (`--trace`)", path.display())]
+    #[non_exhaustive]
+    NotRecorded {
         /// The file.
         path: PathBuf,
         /// Its first bytes.
@@ -221,6 +230,7 @@ impl TraceError {
                 _ => ErrorKind::of_file(source),
             },
             Self::UnknownFormat { .. }
+            | Self::NotRecorded { .. }
             | Self::Version { .. }
             | Self::TooManyKeys { .. }
             | Self::Empty { .. }

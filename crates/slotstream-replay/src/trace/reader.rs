@@ -71,7 +71,7 @@ impl<R: Read> TraceReader<R> {
     /// Reads the header of a trace; `name` is what errors call it.
     ///
     /// # Errors
-    /// [`TraceError::UnknownFormat`], [`TraceError::Version`], [`TraceError::Field`],
+    /// [`TraceError::NotRecorded`], [`TraceError::Version`], [`TraceError::Field`],
     /// [`TraceError::Checksum`], [`TraceError::Truncated`], [`TraceError::Io`].
     pub fn new(mut read: R, name: impl Into<PathBuf>) -> Result<Self, TraceError> {
         let path = name.into();
@@ -281,7 +281,7 @@ fn read_header<R: Read>(read: &mut R, path: &Path) -> Result<(TraceHeader, u64),
     let same = prefix.iter().zip(&MAGIC).take_while(|(a, b)| a == b).count();
     if same < got.min(MAGIC.len()) || got == 0 {
         let found = shown(&prefix);
-        return Err(TraceError::UnknownFormat { path: path.into(), found });
+        return Err(TraceError::NotRecorded { path: path.into(), found });
     }
     let truncated = |offset: usize| TraceError::Truncated {
         path: path.into(),

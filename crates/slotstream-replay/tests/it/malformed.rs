@@ -296,7 +296,7 @@ fn a_trace_cut_anywhere() {
     for len in (0..bytes.len()).filter(|len| *len < 2_000 || len % 61 == 0) {
         let error = read(&bytes[..len], false).expect_err("cut");
         match error {
-            TraceError::UnknownFormat { .. } => assert_eq!(len, 0),
+            TraceError::NotRecorded { .. } => assert_eq!(len, 0),
             TraceError::Truncated { .. } => assert!(len > 0),
             other => panic!("{len}: {other}"),
         }

@@ -140,7 +140,7 @@ fn grown(
         state.saturating_mul(request.sessions as u64).saturating_add(sinks)
     };
     let usual = plan.context;
-    let shared = (budget.bytes + bytes_of(usual)).saturating_sub(plan.total_bytes());
+    let shared = budget.bytes.saturating_add(bytes_of(usual)).saturating_sub(plan.total_bytes());
     let (stride, records) = (plan.slot_bytes.max(1), plan.records as u64);
     let share = (shared / CONTEXT_SHARE).max(shared.saturating_sub(records.saturating_mul(stride)));
     let (context, pool) = if request.context.is_some() || bytes_of(usual) >= share {

@@ -191,6 +191,7 @@ fn more_memory_never_gives_less() {
     let near = |from, to, step: u64| (from..to).step_by(step as usize).collect::<Vec<u64>>();
     let mut large = near(3 * gib, 7 * gib, 5 * mib);
     large.extend(near(7 * gib, 120 * gib, 1031 * mib));
+    large.extend([u64::MAX - 1, u64::MAX]);
     let small = near(20 * mib, 600 * mib, mib / 3);
     type Ask = fn(&mut PlanRequest);
     let nothing: Ask = |_| ();
