@@ -138,7 +138,12 @@ const REVISION: u32 = 2;
 
 impl Kernels for Cpu {
     fn name(&self) -> String {
-        format!("{} x {}", self.isa, self.threads())
+        // What computes: tiles are of the fast products alone.
+        let isa = match (self.isa, self.arithmetic) {
+            (InstructionSet::Amx, Arithmetic::Exact) => InstructionSet::Avx512,
+            (isa, _) => isa,
+        };
+        format!("{isa} x {}", self.threads())
     }
 
     fn arithmetic(&self) -> Arithmetic {
