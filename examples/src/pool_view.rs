@@ -161,9 +161,9 @@ impl<'a, 'c> Viewer<'a, 'c> {
                 // From the upper left corner, and nothing below.
                 self.console.write(&format!("\x1b[H{text}\x1b[J"))?;
                 // In small steps, so that Ctrl-C is heard.
-                let until = Instant::now() + Duration::from_millis(delay);
-                while !self.console.cancel.is_cancelled() && Instant::now() < until {
-                    let left = until.saturating_duration_since(Instant::now());
+                let (begun, delay) = (Instant::now(), Duration::from_millis(delay));
+                while !self.console.cancel.is_cancelled() && begun.elapsed() < delay {
+                    let left = delay.saturating_sub(begun.elapsed());
                     thread::sleep(left.min(Duration::from_millis(20)));
                 }
             }

@@ -100,9 +100,9 @@ impl Load {
     }
 }
 
-/// Chooses one of the copies whose bits are set in `may`, and begins a read of it: the one that would finish
-/// `bytes` more first. Of those that would take about equally long, it is the one that has worked
-/// least. One whose rate is not known is taken to be as fast as the fastest, and goes first; so
+/// Chooses one of the copies whose bits are set in `may`, and begins a read of it: the one that
+/// would finish `bytes` more first. Of those that would take about equally long, it is the one that
+/// has worked least. One whose rate is not known is taken to be as fast as the fastest, and goes first; so
 /// does one that is due to be tried again, whose estimate is then that of this read.
 pub(super) fn begin(loads: &mut [Load], now: Duration, bytes: u64, may: u64) -> Option<usize> {
     let fastest = loads.iter().filter_map(|load| load.rate(now)).fold(f64::NAN, f64::max);
