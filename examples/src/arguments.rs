@@ -1,6 +1,6 @@
 //! Flags that all examples have: which model, and how the engine runs it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -14,6 +14,7 @@ use slotstream::{
     PrefillSweep, Sizing, Speculation,
 };
 
+use crate::outputs::Input;
 use crate::throttle::parse_throttle;
 use crate::{
     Failure, MODEL_VARIABLE, ModelFolder, ReaderArgument, Traces, find_model, parse_size, show_size,
@@ -202,6 +203,22 @@ impl EngineArguments {
             Some(folder) if folder.to_str() == Some("none") => ContainerChoice::Shards,
             Some(folder) => ContainerChoice::Folder(folder.clone()),
         }
+    }
+
+    /// What an engine of the model in this folder reads.
+    pub(crate) fn inputs<'a>(&'a self, model: &'a Path) -> Vec<Input<'a>> {
+        let mut inputs = vec![Input::Folder("the model's folder", model.into())];
+        if let Some(container) = self.container_choice().folder(model) {
+            inputs.push(Input::Folder("the container's folder", container.into()));
+        }
+        let mirrors = self.mirror.iter().map(|mirror| mirror.as_path().into());
+        inputs.extend(mirrors.map(|mirror| Input::Folder("the folder of --mirror", mirror)));
+        // A forecaster's name ends with its file; a path may hold colons itself, and options come before
+        // it.
+        let colons = self.lookahead.match_indices(':');
+        let files = colons.map(|(at, _)| Path::new(&self.lookahead[at + 1..]).into());
+        inputs.extend(files.map(|file| Input::File("--lookahead", file)));
+        inputs
     }
 
     /// What to do where another process runs the model.

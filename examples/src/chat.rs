@@ -12,7 +12,7 @@ use slotstream::{Engine, Error, FinishReason, Session, SessionOptions, TextOptio
 
 use crate::console::parse;
 use crate::figures::{count, percent, rate, seconds, table};
-use crate::outputs::{Kept, OutputFile};
+use crate::outputs::{self, OutputFile, SESSION, unfinished};
 use crate::prompt::Room;
 use crate::{Console, Ended, EngineArguments, Failure, show_size};
 
@@ -218,9 +218,10 @@ impl<'a> Chat<'a> {
     }
 
     fn save(&mut self, path: &Path) -> Result<String, Error> {
-        let file = OutputFile { option: "/save", path };
-        let checked = file.check_outside(self.engine.checkpoint().folder());
-        if let Err(failure) = checked.and_then(|()| file.check_replaceable(Kept::Session)) {
+        let part = unfinished(path);
+        let session = |path| OutputFile { option: "/save", path, kind: SESSION };
+        let inputs = self.arguments.engine.inputs(self.engine.checkpoint().folder());
+        if let Err(failure) = outputs::check(&[session(path), session(&part)], &inputs) {
             return Ok(in_words(&failure));
         }
         // An answer that was stopped has set its token.

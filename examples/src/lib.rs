@@ -26,6 +26,7 @@ pub mod generate;
 mod heap;
 #[cfg(feature = "engine")]
 pub mod inspect;
+#[cfg(feature = "engine")]
 mod late_file;
 mod leftover;
 #[cfg(feature = "engine")]
@@ -33,7 +34,6 @@ mod mapped;
 #[cfg(feature = "engine")]
 pub mod metal_selfcheck;
 mod model;
-#[cfg(feature = "engine")]
 mod outputs;
 #[cfg(feature = "engine")]
 pub mod perplexity;
@@ -58,6 +58,7 @@ mod token_file;
 pub mod train_lookahead;
 #[cfg(feature = "engine")]
 mod warm;
+mod whole_file;
 
 #[cfg(feature = "engine")]
 pub use arguments::{ArithmeticName, DEFAULT_SHARE, Device, EngineArguments, LockName};

@@ -18,6 +18,7 @@ use slotstream::{Engine, Error, PhaseMetrics, SessionOptions};
 use crate::console::parse;
 use crate::figures::{EngineFigures, PhaseFigures, percent, rate, table, throughput};
 use crate::forecasts::LookaheadFigures;
+use crate::outputs;
 use crate::recording::Recorder;
 use crate::shadows::{self, ShadowFigures, Watchers};
 use crate::{Console, Ended, EngineArguments, Failure, ShadowArguments, TraceArguments};
@@ -174,6 +175,9 @@ fn build(
     console: &Console<'_>,
 ) -> Result<(Engine, Recorder, Watchers), Failure> {
     let model = arguments.engine.find_model()?;
+    let mut inputs = arguments.engine.inputs(&model.path);
+    inputs.extend(windows::inputs(arguments));
+    outputs::check(arguments.trace.output().as_slice(), &inputs)?;
     let mut builder = arguments.engine.builder(&model, &console.cancel)?;
     if let (None, Some(longest)) = (arguments.engine.context, source.longest()) {
         builder = builder.context(longest);

@@ -6,7 +6,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,9 @@ use slotstream_replay::{
 };
 
 use crate::console::parse;
+use crate::outputs::{self, CHART, Input, OutputFile};
 use crate::replay::bundled_trace;
+use crate::whole_file::WholeFile;
 use crate::{Console, Ended, Failure};
 use frame::{Frame, Marks};
 
@@ -95,6 +97,7 @@ pub fn run(
     if let Some(folder) = &arguments.svg {
         let made = fs::create_dir_all(folder);
         made.map_err(|source| Failure::File { path: folder.clone(), source })?;
+        arguments.check_frame(&frame_path(folder, 0))?;
     }
     let requests = console.waiting(|| recording.requests())?;
     let enough = CancelToken::new();
@@ -115,6 +118,24 @@ pub fn run(
         _ if cancel.is_cancelled() => Ok(Ended::Interrupted),
         _ => Ok(Ended::Done),
     }
+}
+
+impl Arguments {
+    /// Refuses the file of a frame that cannot be written, or may not.
+    fn check_frame(&self, path: &Path) -> Result<(), Failure> {
+        let (option, input) = match (&self.trace, &self.keys) {
+            (Some(path), _) => ("--trace", path.into()),
+            (None, Some(path)) => ("--keys", path.into()),
+            (None, None) => ("the bundled trace", bundled_trace().into()),
+        };
+        let output = OutputFile { option: "--svg", path, kind: CHART };
+        outputs::check(&[output], &[Input::File(option, input)])
+    }
+}
+
+/// Where a frame is drawn.
+fn frame_path(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("frame-{number:05}.svg"))
 }
 
 /// Shows frames until there are enough.
@@ -170,9 +191,11 @@ impl<'a, 'c> Viewer<'a, 'c> {
             None => self.console.line(&text)?,
         }
         if let Some(folder) = &self.arguments.svg {
-            let path = folder.join(format!("frame-{:05}.svg", self.shown));
+            let path = frame_path(folder, self.shown);
+            self.arguments.check_frame(&path)?;
             let drawn = svg::draw(frame, self.arguments.width.into());
-            fs::write(&path, drawn).map_err(|source| Failure::File { path, source })?;
+            let written = WholeFile::write(&path, drawn.as_bytes());
+            written.map_err(|source| Failure::File { path, source })?;
         }
         self.shown += 1;
         Ok(())

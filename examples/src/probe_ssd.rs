@@ -26,8 +26,12 @@ use slotstream_io::{ReaderKind, Throttle};
 use slotstream_replay::bytes_a_token;
 
 use crate::console::parse;
+use crate::outputs::{self, CHART, Input, OutputFile};
 use crate::throttle::parse_throttle;
-use crate::{Console, Ended, Failure, MODEL_VARIABLE, find_model, parse_size, show_size};
+use crate::whole_file::WholeFile;
+use crate::{
+    Console, Ended, Failure, MODEL_VARIABLE, ModelFolder, find_model, parse_size, show_size,
+};
 use measure::{Cell, Sample};
 use places::Places;
 use report::Report;
@@ -175,6 +179,7 @@ pub fn run(
 ) -> Result<Ended, Failure> {
     let arguments: Arguments = parse(arguments)?;
     console.progress &= !arguments.json;
+    arguments.check_outputs()?;
     let scratch = arguments
         .scratch
         .as_ref()
@@ -192,12 +197,35 @@ pub fn run(
     let cells = Cell::all(&arguments, &Source::all(&arguments));
     let (samples, report) = probe(&arguments, &files, &shape, &cells, console)?;
     if let Some(path) = &arguments.plot {
-        let drawn = plot::draw(&report.rows);
-        fs::write(path, drawn?).map_err(|source| Failure::File { path: path.clone(), source })?;
+        let written = WholeFile::write(path, plot::draw(&report.rows)?.as_bytes());
+        written.map_err(|source| Failure::File { path: path.clone(), source })?;
     }
     console.line(&if arguments.json { report.json()? } else { report.text() })?;
     let whole = samples == cells.len() * usize::from(arguments.rounds) || report.used_up;
     Ok(if whole { Ended::Done } else { Ended::Interrupted })
+}
+
+impl Arguments {
+    /// Whether the shards of a model are read.
+    fn reads_model(&self) -> bool {
+        self.file.is_empty() && self.throttle.is_none() && self.scratch.is_none()
+    }
+
+    fn find_model(&self) -> Result<ModelFolder, Failure> {
+        find_model(self.model.as_deref(), std::env::var_os(MODEL_VARIABLE))
+    }
+
+    /// Refuses a chart that cannot be written, or may not.
+    fn check_outputs(&self) -> Result<(), Failure> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        let files = self.file.iter().map(|path| Input::File("--file", path.into()));
+        let mut inputs: Vec<_> = files.collect();
+        if self.reads_model() {
+            let model = self.find_model()?.path;
+            inputs.push(Input::Folder("the model's folder", model.into()));
+        }
+        outputs::check(&[OutputFile { option: "--plot", path, kind: CHART }], &inputs)
+    }
 }
 
 /// The files to read and what a record looks like.
@@ -209,10 +237,10 @@ fn files(
     if let Some(scratch) = scratch {
         return Ok((vec![scratch.path().to_owned()], published));
     }
-    if !arguments.file.is_empty() || arguments.throttle.is_some() {
+    if !arguments.reads_model() {
         return Ok((arguments.file.clone(), published));
     }
-    let model = find_model(arguments.model.as_deref(), std::env::var_os(MODEL_VARIABLE))?;
+    let model = arguments.find_model()?;
     let checkpoint = Checkpoint::open(&model.path)?;
     let layout = checkpoint.record_layout();
     let shape = Shape {

@@ -11,6 +11,7 @@ use slotstream::text::{ChatOptions, Message};
 use slotstream_core::{CancelToken, ErrorKind};
 
 use crate::Failure;
+use crate::outputs::Input;
 use crate::text_file::read_text;
 
 /// The most that is read of a prompt file.
@@ -40,6 +41,11 @@ impl PromptArguments {
     #[must_use]
     pub const fn given(&self) -> bool {
         self.prompt.is_some() || self.prompt_file.is_some() || self.prompt_ids.is_some()
+    }
+
+    /// The file that is read, if there is one.
+    pub(crate) fn input(&self) -> Option<Input<'_>> {
+        self.prompt_file.as_ref().map(|path| Input::File("--prompt-file", path.into()))
     }
 
     /// The prompt, if there is one.

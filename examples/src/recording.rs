@@ -1,21 +1,23 @@
 //! `--trace`: the run into a file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use slotstream::{Engine, EngineBuilder};
-use slotstream_replay::{PoolEnd, Shared, TraceOptions, TraceWriter};
+use slotstream_replay::{PoolEnd, Shared, TraceOptions, TraceWriter, is_trace};
 
 use crate::late_file::LateFile;
-use crate::outputs::OutputFile;
+use crate::outputs::{Kind, OutputFile, Way};
 use crate::{EngineArguments, Failure, ModelFolder};
+
+const TRACE: Kind = Kind { what: "of a routing trace", is: is_trace, way: Way::Into };
 
 /// Where the run is recorded.
 #[derive(Args, Clone, Debug)]
 #[non_exhaustive]
 pub struct TraceArguments {
-    /// Record the routing and what befell the slots into FILE, in place of what is there once the
-    /// model is loaded
+    /// Record the routing and what befell the slots into FILE, in place of a trace that is there once
+    /// the model is loaded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace: Option<PathBuf>,
     /// Record the weights of the chosen experts and the highest router logits, too
@@ -29,11 +31,16 @@ pub struct TraceArguments {
 pub(crate) struct Recorder(Option<(Shared<TraceWriter<LateFile>>, LateFile)>);
 
 impl TraceArguments {
+    /// The file that is written.
+    pub(crate) fn output(&self) -> Option<OutputFile<'_>> {
+        let path = self.trace.as_deref()?;
+        Some(OutputFile { option: "--trace", path, kind: TRACE })
+    }
+
     /// Has an engine recorded, if that is asked for. `what` says in the file what ran.
     ///
     /// # Errors
-    /// [`Failure::File`] when the file cannot be made; [`Failure::Option`] when it is of the model,
-    /// or the one that `--lookahead` reads.
+    /// [`Failure::File`] when the file cannot be made.
     pub(crate) fn begin(
         &self,
         builder: EngineBuilder,
@@ -42,14 +49,6 @@ impl TraceArguments {
         what: &str,
     ) -> Result<(EngineBuilder, Recorder), Failure> {
         let Some(path) = &self.trace else { return Ok((builder, Recorder(None))) };
-        OutputFile { option: "--trace", path }.check_outside(&model.path)?;
-        if reads(&engine.lookahead, path) {
-            return Err(Failure::Option {
-                option: "--trace",
-                value: path.display().to_string(),
-                expected: format!("another file than that of --lookahead {}", engine.lookahead),
-            });
-        }
         let name = model.path.file_name().unwrap_or(model.path.as_os_str());
         let options = TraceOptions::new()
             .with_model(name.to_string_lossy())
@@ -61,14 +60,6 @@ impl TraceArguments {
         let writer = Shared::new(TraceWriter::new(file.clone(), path, options));
         Ok((builder.sink(Box::new(writer.clone())), Recorder(Some((writer, file)))))
     }
-}
-
-/// Whether the file that a forecaster's name ends with is the one at `path`.
-fn reads(forecaster: &str, path: &Path) -> bool {
-    let own = path.canonicalize().ok();
-    // A path may hold colons itself, and options come before it.
-    let rests = forecaster.match_indices(':').map(|(at, _)| Path::new(&forecaster[at + 1..]));
-    own.is_some() && rests.into_iter().any(|named| named.canonicalize().ok() == own)
 }
 
 impl Recorder {

@@ -6,14 +6,14 @@ mod samples;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::Permissions;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::console::parse;
+use crate::outputs::{self, Input, Kind, OutputFile, Way};
 use crate::text_file::read_text;
+use crate::whole_file::WholeFile;
 use crate::{Console, Ended, EngineArguments, Failure, parse_size, show_size};
 use clap::Parser;
 use samples::FileSamples;
@@ -25,7 +25,12 @@ use slotstream::lookahead::{
     Correction, CorrectionShape, Fit, Recorder, TrainOptions, agreement, fit,
 };
 use slotstream::{Engine, Error, SessionOptions, router_identity};
-use tempfile::NamedTempFile;
+
+const CORRECTION: Kind = Kind {
+    what: "of a correction",
+    is: |path| Ok(Correction::from_bytes(&std::fs::read(path)?).is_ok()),
+    way: Way::Whole,
+};
 
 /// Longest text that is read.
 const TEXT_LIMIT: u64 = 64 << 20;
@@ -191,7 +196,7 @@ pub fn run(
     let texts: Vec<String> = console.waiting(|| texts.collect::<Result<_, _>>())?;
     let model = arguments.engine.find_model()?;
     let out = arguments.out.clone().unwrap_or_else(|| model.path.join(SIDECAR_NAME));
-    let file = destination(&out)?;
+    let file = destination(&arguments, &model.path, &out)?;
     let checkpoint = Checkpoint::open(&model.path).map_err(Error::from)?;
     let geometry = checkpoint.geometry();
     let (hidden, experts) = (checkpoint.config().hidden_size, geometry.experts());
@@ -315,34 +320,21 @@ fn train(
     Ok(Some(layers))
 }
 
-/// A file beside `out` that is to get its name. Replaced is a correction and nothing else.
-fn destination(out: &Path) -> Result<NamedTempFile, Failure> {
-    let failed = |source| Failure::File { path: out.into(), source };
-    if let Ok(there) = out.symlink_metadata() {
-        let ours = there.is_file()
-            && std::fs::read(out).is_ok_and(|bytes| Correction::from_bytes(&bytes).is_ok());
-        if !ours {
-            return Err(Failure::Option {
-                option: "--out",
-                value: out.display().to_string(),
-                expected: "a file that is not there yet, or a correction to replace".into(),
-            });
-        }
-    }
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // As any file that a program makes: the user's mask says who may read it.
-    tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .map_err(failed)
+/// Begins the file. Replaced is a correction and nothing else.
+fn destination(arguments: &Arguments, model: &Path, out: &Path) -> Result<WholeFile, Failure> {
+    let output = OutputFile { option: "--out", path: out, kind: CORRECTION };
+    let texts = arguments.texts.iter().map(|path| Input::File("a TEXT", path.into()));
+    // A correction may be one of the model's files.
+    let engine = arguments.engine.inputs(model).into_iter();
+    let engine = engine.filter(|input| matches!(input, Input::File(..)));
+    outputs::check(&[output], &texts.chain(engine).collect::<Vec<_>>())?;
+    WholeFile::create(out).map_err(|source| Failure::File { path: out.into(), source })
 }
 
-/// Writes the file under its name when it is complete.
-fn write(mut file: NamedTempFile, out: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |source| Failure::File { path: out.into(), source };
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-    file.persist(out).map_err(|error| failed(error.error))?;
-    Ok(())
+/// Writes the file, which gets its name when it is complete.
+fn write(mut file: WholeFile, out: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let written = file.write_all(bytes).and_then(|()| file.finish());
+    written.map_err(|source| Failure::File { path: out.into(), source })
 }
 
 /// A share, or that nothing was measured.

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use slotstream::core::{CancelToken, ErrorKind};
-use slotstream::warm::{WarmError, WarmSet, WarmStarted};
+use slotstream::warm::{WarmError, WarmSet, WarmStarted, is_warm_start};
 use slotstream::{Engine, Error};
 
 use crate::failure::ErrorFigure;
+use crate::outputs::{Kind, OutputFile, Way};
 use crate::{Failure, show_size};
+
+const WARM_START: Kind = Kind { what: "of a warm start", is: is_warm_start, way: Way::Whole };
 
 /// What the engine begins with.
 #[derive(Args, Clone, Debug)]
@@ -50,6 +53,12 @@ pub(crate) struct Warm {
 }
 
 impl WarmArguments {
+    /// The file that is written.
+    pub(crate) fn output(&self) -> Option<OutputFile<'_>> {
+        let path = self.warm_start.as_deref()?;
+        Some(OutputFile { option: "--warm-start", path, kind: WARM_START })
+    }
+
     /// Begins with the file, if one is named.
     ///
     /// # Errors

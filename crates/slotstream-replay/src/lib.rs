@@ -91,5 +91,5 @@ pub use stats::{LayerStats, Stats, shuffled};
 pub use synthetic::Synthetic;
 pub use trace::{
     Event, Events, Played, PoolEnd, RoutingEvent, StepEvent, TraceEnd, TraceError, TraceHeader,
-    TraceOptions, TraceReader, TraceTotals, TraceWriter,
+    TraceOptions, TraceReader, TraceTotals, TraceWriter, is_trace,
 };

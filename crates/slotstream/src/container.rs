@@ -25,20 +25,23 @@ pub enum ContainerChoice {
 }
 
 impl ContainerChoice {
+    /// The folder of the container that is meant by the model in this folder; `None` is the shards.
+    #[must_use]
+    pub fn folder(&self, model: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Shards => None,
+            Self::Folder(folder) => Some(folder.clone()),
+            Self::Beside => beside(model),
+        }
+    }
+
     /// The container that is meant, its files numbered after the checkpoint's; `None` is the
     /// shards. A container that is there and does not fit is an error, not passed over.
     ///
     /// # Errors
     /// [`Error::Container`].
     pub fn open(&self, checkpoint: &Checkpoint) -> Result<Option<Container>, Error> {
-        let folder = match self {
-            Self::Shards => return Ok(None),
-            Self::Folder(folder) => folder.clone(),
-            Self::Beside => match beside(checkpoint.folder()) {
-                Some(folder) => folder,
-                None => return Ok(None),
-            },
-        };
+        let Some(folder) = self.folder(checkpoint.folder()) else { return Ok(None) };
         let container = Container::open(&folder, checkpoint)?;
         // A checkpoint numbers its files in 16 bits.
         Ok(Some(container.numbered_from(checkpoint.files().len() as u16)))

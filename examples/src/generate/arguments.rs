@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, ValueEnum};
 use slotstream::sampling::SamplingParams;
 
-use crate::outputs::{Kept, OutputFile, unfinished};
+use crate::outputs::{self, Input, OutputFile, SESSION, unfinished};
 use crate::{
     EngineArguments, Failure, PromptArguments, ShadowArguments, TraceArguments, WarmArguments,
 };
@@ -118,44 +118,24 @@ impl Arguments {
         Ok(())
     }
 
-    /// Refuses files that cannot be written, or may not: those of the model, one for two purposes, one
+    /// Refuses files that cannot be written, or may not: those that are read, one for two purposes, one
     /// that holds something else.
     pub(super) fn check_files(&self, model: &Path) -> Result<(), Failure> {
-        let trace = output("--trace", self.trace.trace.as_deref());
-        let save = output("--save-session", self.save_session.as_deref());
-        let warm = output("--warm-start", self.warm.warm_start.as_deref());
-        for file in [trace, save, warm].into_iter().flatten() {
-            file.check_outside(model)?;
+        let save = self.save_session.as_deref();
+        let part = save.map(unfinished);
+        let session = |option, path| OutputFile { option, path, kind: SESSION };
+        let save = save.map(|path| session("--save-session", path));
+        let part = part.as_deref().map(|path| session("--save-session until it is whole", path));
+        let others = [self.trace.output(), self.warm.output(), part];
+        // Only a session may be written to where it came from.
+        if let Some(load) = &self.load_session {
+            let load = Input::File("--load-session", load.into());
+            others.iter().flatten().try_for_each(|output| output.check_unread(&load))?;
         }
-        self.check_distinct(trace, save, warm)?;
-        save.map_or(Ok(()), |file| file.check_replaceable(Kept::Session))?;
-        warm.map_or(Ok(()), |file| file.check_replaceable(Kept::WarmStart))
-    }
-
-    /// Only a session may be written to where it came from.
-    fn check_distinct(
-        &self,
-        trace: Option<OutputFile<'_>>,
-        save: Option<OutputFile<'_>>,
-        warm: Option<OutputFile<'_>>,
-    ) -> Result<(), Failure> {
-        let load = output("--load-session", self.load_session.as_deref());
-        let part = self.save_session.as_deref().map(unfinished);
-        let part = output("--save-session until it is whole", part.as_deref());
-        let pairs = [
-            (trace, save),
-            (trace, warm),
-            (save, warm),
-            (trace, load),
-            (warm, load),
-            (trace, part),
-            (warm, part),
-            (load, part),
-        ];
-        pairs.into_iter().try_for_each(|pair| match pair {
-            (Some(one), Some(other)) => one.check_other(other),
-            _ => Ok(()),
-        })
+        let mut inputs = self.engine.inputs(model);
+        inputs.extend(self.prompt.input());
+        let files: Vec<_> = others.into_iter().chain([save]).flatten().collect();
+        outputs::check(&files, &inputs)
     }
 
     /// Whether the built-in prompt is shown before its continuation.
@@ -178,10 +158,6 @@ impl Arguments {
             seed: self.seed,
         }
     }
-}
-
-fn output<'a>(option: &'static str, path: Option<&'a Path>) -> Option<OutputFile<'a>> {
-    path.map(|path| OutputFile { option, path })
 }
 
 #[cfg(test)]

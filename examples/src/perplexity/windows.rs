@@ -7,6 +7,7 @@ use slotstream::{Engine, Error};
 use slotstream_replay::{Recording, Requests};
 
 use super::Arguments;
+use crate::outputs::Input;
 use crate::text_file::read_text;
 use crate::{Failure, read_windows};
 
@@ -42,6 +43,23 @@ pub(super) enum Source {
         path: PathBuf,
         sessions: Vec<Vec<u32>>,
     },
+}
+
+/// The files that are read for it.
+pub(super) fn inputs(arguments: &Arguments) -> Vec<Input<'_>> {
+    let Arguments { text, tokens_of, windows, .. } = arguments;
+    let mut inputs = Vec::new();
+    inputs.extend(text.as_ref().map(|path| Input::File("--text", path.into())));
+    inputs.extend(tokens_of.as_ref().map(|path| Input::File("--tokens-of", path.into())));
+    if let Some(what) = windows {
+        // With the name of a tensor behind it, or without.
+        let paths = [what.rsplit_once(':').map_or(what.as_str(), |(path, _)| path), what];
+        inputs.extend(paths.map(|path| Input::File("--windows", Path::new(path).into())));
+    }
+    if inputs.is_empty() {
+        inputs.push(Input::File("the held-out windows", held_out().into()));
+    }
+    inputs
 }
 
 impl Source {

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use slotstream_replay::{Measure, Phases, PoolSize, PoolSizeError};
 
+use super::bundled_trace;
+use super::extras::LOOKUPS;
+use crate::outputs::{self, CHART, Input, OutputFile};
 use crate::{Failure, parse_size};
 
 /// Replays routing traces through the engine's pool, under any policies and at any sizes.
@@ -157,18 +160,20 @@ impl Arguments {
         [&self.slots, &self.fractions, &self.per_layer, &self.routes].into_iter().flatten().copied()
     }
 
-    /// Refuses to write over what is read.
+    /// Refuses files that cannot be written, or may not.
     pub(super) fn check_outputs(&self) -> Result<(), Failure> {
-        let real = |path: &PathBuf| path.canonicalize().ok();
-        let read: Vec<PathBuf> = self.trace.iter().chain(&self.keys).filter_map(real).collect();
-        for (option, path) in [("--events", &self.events), ("--plot", &self.plot)] {
-            if let Some(path) = path.as_ref().filter(|p| real(p).is_some_and(|p| read.contains(&p)))
-            {
-                let (value, expected) = (path.display().to_string(), "a file that is not read");
-                return Err(Failure::Option { option, value, expected: expected.into() });
-            }
+        let events = self.events.as_deref();
+        let events = events.map(|path| OutputFile { option: "--events", path, kind: LOOKUPS });
+        let plot = self.plot.as_deref();
+        let plot = plot.map(|path| OutputFile { option: "--plot", path, kind: CHART });
+        let traces = self.trace.iter().map(|path| Input::File("--trace", path.into()));
+        let keys = self.keys.iter().map(|path| Input::File("--keys", path.into()));
+        let mut inputs: Vec<_> = traces.chain(keys).collect();
+        if inputs.is_empty() {
+            inputs.push(Input::File("the bundled trace", bundled_trace().into()));
         }
-        Ok(())
+        let files: Vec<_> = events.into_iter().chain(plot).collect();
+        outputs::check(&files, &inputs)
     }
 
     /// The phases that are counted.

@@ -1,7 +1,6 @@
 //! What is shown beside the rows: statistics, layers, single lookups, a chart.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::Path;
 
 use slotstream_replay::{
@@ -11,8 +10,18 @@ use slotstream_replay::{
 use super::output::{Output, Section};
 use super::source::Source;
 use super::{Arguments, Policies, simulation};
-use crate::late_file::LateFile;
+use crate::outputs::{Kind, Way, begins_with};
+use crate::whole_file::WholeFile;
 use crate::{Console, Failure};
+
+/// The first line of a file of lookups.
+const HEAD: &str = "pass,layer,expert,outcome,victim,policy,slots,trace\n";
+
+pub(super) const LOOKUPS: Kind = Kind {
+    what: "of lookups",
+    is: |path| begins_with(path, HEAD.as_bytes()),
+    way: Way::WholeOrInto,
+};
 
 /// Adds what was asked for.
 pub(super) fn add(
@@ -32,7 +41,8 @@ pub(super) fn add(
     }
     if let Some(path) = &arguments.plot {
         let svg = output.chart(Chart::new(&title(sources)))?.svg()?;
-        fs::write(path, svg).map_err(|source| Failure::File { path: path.clone(), source })?;
+        WholeFile::write(path, svg.as_bytes())
+            .map_err(|source| Failure::File { path: path.clone(), source })?;
     }
     Ok(())
 }
@@ -116,9 +126,7 @@ fn show(detail: &Detail, pool: (&str, usize), source: &Source, output: &mut Outp
 /// A file of lookups.
 struct EventLog<'a> {
     path: &'a Path,
-    file: BufWriter<LateFile>,
-    late: LateFile,
-    begun: bool,
+    file: BufWriter<WholeFile>,
     /// The first error; later lookups are not written.
     error: Option<io::Error>,
 }
@@ -126,10 +134,9 @@ struct EventLog<'a> {
 impl<'a> EventLog<'a> {
     fn create(path: &'a Path) -> Result<Self, Failure> {
         let failed = |source| Failure::File { path: path.into(), source };
-        let late = LateFile::open(path).map_err(failed)?;
-        let mut file = BufWriter::new(late.clone());
-        writeln!(file, "pass,layer,expert,outcome,victim,policy,slots,trace").map_err(failed)?;
-        Ok(Self { path, file, late, begun: false, error: None })
+        let mut file = BufWriter::new(WholeFile::create(path).map_err(failed)?);
+        file.write_all(HEAD.as_bytes()).map_err(failed)?;
+        Ok(Self { path, file, error: None })
     }
 
     fn write(&mut self, event: &LookupEvent, pool: &str) {
@@ -139,9 +146,6 @@ impl<'a> EventLog<'a> {
         let (layer, expert) = (event.key.layer().get(), event.key.expert().get());
         let outcome = if event.hit { "hit" } else { "miss" };
         let mut line = || {
-            if !std::mem::replace(&mut self.begun, true) {
-                self.late.begin()?;
-            }
             write!(self.file, "{},{layer},{expert},{outcome},", event.pass.get())?;
             if let Some(victim) = event.victim {
                 write!(self.file, "{}:{}", victim.layer().get(), victim.expert().get())?;
@@ -151,11 +155,11 @@ impl<'a> EventLog<'a> {
         self.error = line().err();
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
-        let error = match self.error.take() {
-            None => self.late.begin().and_then(|()| self.file.flush()).err(),
-            error => error,
+    fn finish(self) -> Result<(), Failure> {
+        let finish = || match self.error {
+            Some(error) => Err(error),
+            None => self.file.into_inner().map_err(IntoInnerError::into_error)?.finish(),
         };
-        error.map_or(Ok(()), |source| Err(Failure::File { path: self.path.into(), source }))
+        finish().map_err(|source| Failure::File { path: self.path.into(), source })
     }
 }

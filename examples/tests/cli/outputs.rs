@@ -1,13 +1,17 @@
 //! Files that `generate` and `chat` write: which are refused, before anything is generated.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use slotstream_examples::generate::run;
+use slotstream_examples::{Console, Ended, Failure};
 
 use super::chat::talk;
 use super::{assert_user_error, bundled, output, utf8};
+
+type Run = fn(Vec<OsString>, &mut Console<'_>) -> Result<Ended, Failure>;
 
 /// Every name in a folder with what is in it.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
@@ -92,6 +96,57 @@ fn options_name_different_files() {
     assert_eq!(fs::read(&one).unwrap(), saved);
     accepted(&["--load-session", &one, "--save-session", &one, "--trace", &at("trace")]);
     assert_ne!(fs::read(&one).unwrap(), saved);
+}
+
+/// Whatever a run reads is not written, by its own name or another one.
+#[test]
+fn what_is_read_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| utf8(&folder.path().join(name)).to_owned();
+    let (text, shards, mirror) = (at("text"), at("container"), at("mirror"));
+    fs::write(&text, "CHAPTER II\n\nMr. Darcy ".repeat(40)).unwrap();
+    for copy in [&shards, &mirror] {
+        fs::create_dir(copy).unwrap();
+        fs::write(folder.path().join(copy).join("of-it"), b"precious").unwrap();
+    }
+    fs::copy(bundled().join("model-00001.safetensors"), at("mirror/model-00001.safetensors"))
+        .unwrap();
+    let (hard, soft) = (at("hard"), at("soft"));
+    let generated: Run = run;
+    let perplexed: Run = slotstream_examples::perplexity::run;
+    let probed: Run = slotstream_examples::probe_ssd::run;
+    let model = bundled();
+    let shard = model.join("model-00001.safetensors");
+    for (program, input, option, read) in [
+        (generated, &["--prompt-file", &text][..], "--trace", &text),
+        (generated, &["--prompt-file", &text], "--save-session", &text),
+        (generated, &["--prompt-file", &text], "--warm-start", &text),
+        (generated, &["--container", &shards], "--trace", &at("container/of-it")),
+        (generated, &["--mirror", &mirror], "--trace", &at("mirror/of-it")),
+        (generated, &[], "--trace", &utf8(&shard).to_owned()),
+        (perplexed, &["--text", &text], "--trace", &text),
+        (perplexed, &[], "--trace", &utf8(&shard).to_owned()),
+        (probed, &["--file", &text, "--bytes", "1KB"], "--plot", &text),
+        (probed, &["--bytes", "1MB", "--rounds", "1"], "--plot", &utf8(&shard).to_owned()),
+    ] {
+        let before = fs::read(read).unwrap();
+        symlink(read, &soft).unwrap();
+        let linked = fs::hard_link(read, &hard).is_ok();
+        let names = [Some(read), Some(&soft), linked.then_some(&hard)];
+        for path in names.into_iter().flatten() {
+            let result = output(program, &[input, &[option, path]].concat()).1;
+            let error = result.expect_err("it is read");
+            let words = slotstream_examples::describe(&error);
+            assert!(
+                words.contains("another file than") || words.contains("a file outside"),
+                "{words}"
+            );
+            assert_eq!(error.exit_code(), 2, "{input:?} {option} {path}");
+            assert_eq!(fs::read(read).unwrap(), before);
+        }
+        fs::remove_file(&soft).unwrap();
+        let _ = fs::remove_file(&hard);
+    }
 }
 
 #[test]

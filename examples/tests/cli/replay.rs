@@ -117,8 +117,21 @@ fn traces_of_equal_names_are_told_apart() {
         assert_eq!(rows(&both).iter().filter(|row| row["trace"] == label).count(), 3);
     }
     // What is read is not written over.
-    assert_user_error(run, &["--trace", &other, "--events", &other], "a file that is not read");
-    assert_user_error(run, &["--trace", &other, "--plot", &other], "a file that is not read");
+    let (linked, new) = (folder.path().join("linked"), folder.path().join("new"));
+    fs::hard_link(&recorded, &linked).unwrap();
+    let (linked, new) = (linked.to_str().expect("UTF-8"), new.to_str().expect("UTF-8"));
+    for option in ["--events", "--plot"] {
+        for path in [other.as_str(), linked] {
+            let flags = ["--trace", &other, option, path];
+            assert_user_error(run, &flags, "another file than that of --trace");
+        }
+        // Nor is anything else replaced.
+        assert_user_error(run, &["--trace", &own, option, &other], "this one is something else");
+    }
+    let flags = ["--trace", &own, "--events", new, "--plot", new];
+    assert_user_error(run, &flags, "another file than that of --plot");
+    let flags = ["--trace", &own, "--plot", "no/such/folder/x.svg"];
+    assert_eq!(output(run, &flags).1.expect_err("no folder").exit_code(), 2);
     assert!(shown(&["--trace", &other]).contains("analogue"));
 }
 

@@ -156,14 +156,13 @@ fn what_it_refuses_costs_no_file() {
         refused(&texts, &["--rows", "20"], words);
     }
     // What is no correction is not replaced.
-    for (name, bytes) in [("notes.txt", &b"dear diary"[..]), ("empty", b"")] {
-        let path = folder.path().join(name);
-        fs::write(&path, bytes).unwrap();
-        let list: Vec<&str> = texts.iter().map(|path| utf8(path)).collect();
-        let all = [&list[..], &["--out", utf8(&path)]].concat();
-        assert_user_error(run, &all, "a correction to replace");
-        assert_eq!(fs::read(&path).unwrap(), bytes);
-    }
+    let path = folder.path().join("notes.txt");
+    fs::write(&path, "dear diary").unwrap();
+    let list: Vec<&str> = texts.iter().map(|path| utf8(path)).collect();
+    let all = |out| [&list[..], &["--out", out]].concat();
+    assert_user_error(run, &all(utf8(&path)), "one of a correction: this one is something else");
+    assert_eq!(fs::read(&path).unwrap(), b"dear diary");
+    assert_user_error(run, &all(list[1]), "another file than that of a TEXT");
     let arguments = ["example"].into_iter().map(Into::into);
     let arguments = arguments.chain(texts.iter().map(|path| path.clone().into_os_string()));
     let arguments = arguments.chain(["--out".into(), out.clone().into_os_string()]);
@@ -258,7 +257,8 @@ fn a_run_that_does_not_begin_replaces_no_recording() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("run.trace");
     let file = utf8(&trace);
-    fs::write(&trace, "what was there").unwrap();
+    output(generate::run, &["--max-tokens", "1", "--quiet", "--trace", file]).1.expect("recorded");
+    let there = fs::read(&trace).unwrap();
     for flags in [
         &["--slots", "3"][..],
         &["--memory", "1MiB"],
@@ -268,7 +268,7 @@ fn a_run_that_does_not_begin_replaces_no_recording() {
     ] {
         let result = output(generate::run, &[flags, &["--trace", file, "--quiet"]].concat()).1;
         assert!(result.is_err(), "{flags:?}");
-        assert_eq!(fs::read(&trace).unwrap(), b"what was there", "{flags:?}");
+        assert_eq!(fs::read(&trace).unwrap(), there, "{flags:?}");
         let new = folder.path().join("new.trace");
         let result =
             output(generate::run, &[flags, &["--trace", utf8(&new), "--quiet"]].concat()).1;

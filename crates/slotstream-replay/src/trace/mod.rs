@@ -2,6 +2,10 @@
 //!
 //! `docs/formats.md` describes it byte by byte.
 
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
 mod codec;
 mod cursor;
 mod error;
@@ -19,6 +23,20 @@ pub use writer::{TraceOptions, TraceWriter};
 
 pub(crate) use codec::step_of;
 pub(crate) use reader::shown;
+
+/// Whether a regular file begins as every trace does; nothing else of it is looked at.
+///
+/// # Errors
+/// The system's.
+pub fn is_trace(path: &Path) -> io::Result<bool> {
+    // Before it is opened: a pipe would wait for its other end.
+    if !fs::metadata(path)?.is_file() {
+        return Ok(false);
+    }
+    let mut begin = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin == MAGIC)
+}
 
 /// First bytes of a trace.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89SLTR\r\n\x1a";
