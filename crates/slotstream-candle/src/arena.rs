@@ -58,7 +58,7 @@ impl SlotArena {
     }
 
     /// Whether files may be read straight into slots: they lie in memory of the host, or in a
-    /// device's that [takes reads](SlotMemory::takes_reads). Else records are copied into them.
+    /// device's that [takes reads](crate::SlotMemory::takes_reads). Else records are copied into them.
     #[must_use]
     pub fn is_host(&self) -> bool {
         self.slabs.read().all.iter().all(|slab| slab.is_host())
