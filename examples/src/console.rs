@@ -58,6 +58,7 @@ enum Ends {
     /// The program at once: it waits for input and has nothing to show.
     Now,
     /// This, and nothing else.
+    #[cfg_attr(not(feature = "engine"), expect(dead_code, reason = "only an engine answers"))]
     Only(CancelToken),
 }
 

@@ -191,6 +191,7 @@ impl Way {
 }
 
 /// What a session's file is called until it is whole.
+#[cfg(feature = "engine")]
 pub(crate) fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
